@@ -1,0 +1,3 @@
+//! The graph.
+pub mod types;
+pub mod value;

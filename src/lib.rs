@@ -1,0 +1,2 @@
+//! milwright
+pub mod ir;

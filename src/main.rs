@@ -1,0 +1,2 @@
+//! The `milwright` command.
+fn main() {}
