@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Graph, NamedType};
+use super::graph::{Binding, Graph, NamedType};
 use super::names::Names;
-use super::value::Value;
+use super::value::{Content, Immediate, Value};
 
 /// An ML Program.
 #[derive(Clone, Debug, Default)]
@@ -56,5 +56,59 @@ impl Program {
             .flat_map(|function| function.specializations.values())
             .map(|body| body.graph.count_ops())
             .sum()
+    }
+}
+
+impl Program {
+    /// Calls `visit` for every value that the program holds: attributes, literals, and the values
+    /// inside lists, tuples and dictionaries, in a fixed order.
+    pub fn for_each_value(&self, visit: &mut dyn FnMut(&Value)) {
+        visit_all(&self.attributes, visit);
+        for function in self.functions.values() {
+            visit_all(&function.attributes, visit);
+            for body in function.specializations.values() {
+                visit_graph(&body.graph, visit);
+            }
+        }
+    }
+}
+
+fn visit_all(values: &BTreeMap<String, Value>, visit: &mut dyn FnMut(&Value)) {
+    for value in values.values() {
+        visit_value(value, visit);
+    }
+}
+
+fn visit_graph(graph: &Graph, visit: &mut dyn FnMut(&Value)) {
+    visit_all(graph.attributes(), visit);
+    for (_, op) in graph.ops() {
+        for argument in op.arguments() {
+            for binding in &argument.bindings {
+                if let Binding::Immediate(value) = binding {
+                    visit_value(value, visit);
+                }
+            }
+        }
+        visit_all(op.attributes(), visit);
+        for block in op.blocks() {
+            visit_graph(block, visit);
+        }
+    }
+}
+
+fn visit_value(value: &Value, visit: &mut dyn FnMut(&Value)) {
+    visit(value);
+    match &value.content {
+        Content::Immediate(Immediate::List(values) | Immediate::Tuple(values)) => {
+            for value in values {
+                visit_value(value, visit);
+            }
+        }
+        Content::Immediate(Immediate::Dictionary(pairs)) => {
+            for value in pairs.iter().flat_map(|(key, value)| [key, value]).flatten() {
+                visit_value(value, visit);
+            }
+        }
+        _ => {}
     }
 }
