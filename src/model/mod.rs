@@ -9,6 +9,7 @@ mod decode;
 mod description;
 mod encode;
 mod proto;
+pub mod wire;
 
 use std::collections::HashMap;
 
