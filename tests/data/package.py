@@ -77,7 +77,7 @@ class Package:
 
 
 def manifest(name: str, items: list[Item], root: Item) -> bytes:
-    """Manifest.json as Core ML's tools lay it out: four spaces, sorted keys, no final newline."""
+    """Manifest.json as Core ML's tools lay it out: four spaces, sorted keys."""
 
     def identifier(item: Item) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"milwright/{name}/{item.path}"))
@@ -96,7 +96,7 @@ def manifest(name: str, items: list[Item], root: Item) -> bytes:
         "itemInfoEntries": entries,
         "rootModelIdentifier": identifier(root),
     }
-    return json.dumps(document, indent=4, sort_keys=True).encode()
+    return (json.dumps(document, indent=4, sort_keys=True) + "\n").encode()
 
 
 def npz(arrays: dict[str, np.ndarray]) -> bytes:
