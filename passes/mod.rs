@@ -1,0 +1,34 @@
+//! All passes: plain `mod` lines, one folder each, and the one static list.
+
+use crate::pass::Pass;
+
+#[path = "cleanup/dead-code/mod.rs"]
+mod dead_code;
+#[path = "cleanup/dedup-consts/mod.rs"]
+mod dedup_consts;
+#[path = "numerics/fold-rsqrt-epsilon/mod.rs"]
+mod fold_rsqrt_epsilon;
+#[path = "cleanup/forward-slices/mod.rs"]
+mod forward_slices;
+#[path = "cleanup/fuse-casts/mod.rs"]
+mod fuse_casts;
+#[path = "numerics/pow-to-mul/mod.rs"]
+mod pow_to_mul;
+#[path = "cleanup/remove-noops/mod.rs"]
+mod remove_noops;
+
+/// Every pass, by family and then by id.
+pub static ALL: &[&dyn Pass] = &[
+    &dead_code::DeadCode,
+    &dedup_consts::DedupConsts,
+    &forward_slices::ForwardSlices,
+    &fuse_casts::FuseCasts,
+    &remove_noops::RemoveNoops,
+    &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
+    &pow_to_mul::PowToMul,
+];
+
+/// The pass with this id.
+pub fn by_id(id: &str) -> Option<&'static dyn Pass> {
+    ALL.iter().copied().find(|pass| pass.meta().id == id)
+}

@@ -1,0 +1,147 @@
+//! What a rewrite works with: makes operations with inferred types and puts values in place.
+
+use std::collections::BTreeMap;
+
+use crate::ir::{Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType};
+use crate::ops::{Inference, InferError, OpView, Operand, Opset, infer};
+
+/// Why a rewrite could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The graph refuses the change.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The new operation has no valid result type.
+    #[error("cannot make `{op_type}`: {why}")]
+    Infer {
+        /// The operation's type.
+        op_type: String,
+        /// Why.
+        why: InferError,
+    },
+    /// No rule gives the new operation's result type.
+    #[error("cannot make `{0}`: its result type cannot be inferred")]
+    NoRule(String),
+    /// A number cannot be a constant of this type.
+    #[error("no constant of type {0} can be made from a number")]
+    Constant(DType),
+}
+
+/// Makes one rewrite.
+pub struct Edit<'a> {
+    rewriter: Rewriter<'a>,
+    opset: Opset,
+}
+
+impl<'a> Edit<'a> {
+    pub(super) fn new(rewriter: Rewriter<'a>, opset: Opset) -> Self {
+        Self { rewriter, opset }
+    }
+
+    pub(super) fn finish(self) -> usize {
+        self.rewriter.finish()
+    }
+
+    /// The graph as it is now.
+    pub fn graph(&self) -> &Graph {
+        self.rewriter.graph()
+    }
+
+    /// Makes an operation with one binding for each parameter; gives its first result.
+    pub fn op(
+        &mut self,
+        op_type: &str,
+        arguments: &[(&str, Binding)],
+    ) -> Result<ValueId, EditError> {
+        let arguments = arguments
+            .iter()
+            .map(|(parameter, binding)| ((*parameter).to_owned(), vec![binding.clone()]))
+            .collect();
+        Ok(ValueId::first(self.variadic_op(op_type, arguments)?))
+    }
+
+    /// Makes an operation of which some parameters may have several bindings.
+    pub fn variadic_op(
+        &mut self,
+        op_type: &str,
+        arguments: BTreeMap<String, Vec<Binding>>,
+    ) -> Result<NodeId, EditError> {
+        let results = self.infer(op_type, &arguments)?;
+        Ok(self.rewriter.make(NewOp {
+            op_type: op_type.to_owned(),
+            arguments,
+            results,
+            attributes: BTreeMap::new(),
+        }))
+    }
+
+    fn infer(
+        &self,
+        op_type: &str,
+        arguments: &BTreeMap<String, Vec<Binding>>,
+    ) -> Result<Vec<ValueType>, EditError> {
+        let graph = self.graph();
+        let mut view = OpView {
+            op_type,
+            opset: self.opset,
+            arguments: BTreeMap::new(),
+            attributes: &BTreeMap::new(),
+        };
+        for (parameter, bindings) in arguments {
+            let operands = bindings
+                .iter()
+                .filter_map(|binding| operand(graph, binding))
+                .collect();
+            view.arguments.insert(parameter, operands);
+        }
+        match infer(&view) {
+            Ok(Inference::Types(types)) => Ok(types),
+            Ok(Inference::NoRule) => Err(EditError::NoRule(op_type.to_owned())),
+            Err(why) => Err(EditError::Infer {
+                op_type: op_type.to_owned(),
+                why,
+            }),
+        }
+    }
+
+    /// Makes a const operation.
+    pub fn constant(&mut self, value: Value) -> Binding {
+        Binding::Value(self.rewriter.constant(value))
+    }
+
+    /// Makes a scalar const of type fp16 or fp32 (rounded to nearest even).
+    pub fn scalar(&mut self, dtype: DType, value: f64) -> Result<Binding, EditError> {
+        let value = Value::float(dtype, value).ok_or(EditError::Constant(dtype))?;
+        Ok(self.constant(value))
+    }
+
+    /// Puts `new` in the place of `old` everywhere; see [`Rewriter::replace`].
+    pub fn replace(&mut self, old: ValueId, new: ValueId) -> Result<(), EditError> {
+        Ok(self.rewriter.replace(old, new)?)
+    }
+
+    /// Binds a parameter of an existing operation anew; `None` removes it.
+    pub fn bind(&mut self, node: NodeId, parameter: &str, bindings: Option<Vec<Binding>>) {
+        self.rewriter.bind(node, parameter, bindings);
+    }
+
+    /// Gives a value another type.
+    pub fn retype(&mut self, value: ValueId, ty: ValueType) {
+        self.rewriter.retype(value, ty);
+    }
+}
+
+/// A binding as inference sees it.
+fn operand<'a>(graph: &'a Graph, binding: &'a Binding) -> Option<Operand<'a>> {
+    match binding {
+        Binding::Value(value) => Some(Operand {
+            ty: graph.ty(*value)?,
+            constant: graph.producer(*value).and_then(|op| op.const_value()),
+        }),
+        Binding::Immediate(value) => Some(Operand {
+            ty: value.ty.as_ref()?,
+            constant: Some(value),
+        }),
+        Binding::Absent => None,
+    }
+}

@@ -1,0 +1,552 @@
+//! The pass manager: runs a pipeline over a program.
+//!
+//! A pass sweeps over every block of every body: nested blocks come with the operation that owns
+//! them. It sweeps again until it finds nothing more. In debug builds the manager does not believe
+//! a pass: the text before and after must differ exactly if the pass says that it changed
+//! something, and the program must verify after each pass. After the pipeline it must verify
+//! always.
+
+use std::time::{Duration, Instant};
+
+use super::block::{Block, Blobs};
+use super::edit::Edit;
+use super::matcher::{Attempt, Direction, Matcher, Missed, Pass};
+use super::meta::Exactness;
+use super::options::{OptionError, OptionMap};
+use super::pipeline::{MAX_ROUNDS, Pipeline, Step};
+use super::remark::{Place, Remark, RemarkKind};
+use super::verify::{self, Issue};
+use crate::ir::{Graph, Names, NodeId, Operation, Program, Rewriter};
+use crate::ops::{Opset, registry};
+
+/// How often one pass sweeps over a body before the manager gives up and says so.
+const MAX_SWEEPS: usize = 64;
+
+/// How the manager runs a pipeline.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Stop after this many rewrites.
+    pub max_rewrites: Option<usize>,
+    /// Run passes that change inputs, outputs or states.
+    pub interface_changes: bool,
+    /// Verify after each pass, and compare the text before and after with what the pass says.
+    pub verify_each: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_rewrites: None,
+            interface_changes: false,
+            verify_each: cfg!(debug_assertions),
+        }
+    }
+}
+
+/// What happened to one pass over the whole run.
+#[derive(Clone, Debug)]
+pub struct PassRun {
+    /// The pass's id.
+    pub id: &'static str,
+    /// Rewrites made.
+    pub rewrites: usize,
+    /// Near matches that are left.
+    pub missed: usize,
+    /// Time spent.
+    pub time: Duration,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The passes in the order in which they first ran.
+    pub passes: Vec<PassRun>,
+    /// What was done, and what was missed when each pass last ran.
+    pub remarks: Vec<Remark>,
+    /// Things to know that concern no single operation.
+    pub notes: Vec<String>,
+    /// True if the limit on rewrites ended the run.
+    pub stopped: bool,
+}
+
+impl Outcome {
+    /// Number of rewrites.
+    pub fn rewrites(&self) -> usize {
+        self.passes.iter().map(|run| run.rewrites).sum()
+    }
+}
+
+/// Why a run ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Options that a pass does not take.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// A pass made a program that does not verify: a defect of the pass.
+    #[error("internal error: pass `{pass}` broke the program: {issue}")]
+    Broken {
+        /// The pass; `pipeline` for the check at the end.
+        pass: String,
+        /// What does not hold any more.
+        issue: Issue,
+    },
+    /// A pass's word about its changes is wrong: a defect of the pass.
+    #[error("internal error: pass `{pass}` says it made {rewrites} rewrites, but {what}")]
+    Untruthful {
+        /// The pass.
+        pass: &'static str,
+        /// What it says.
+        rewrites: usize,
+        /// What is so.
+        what: &'static str,
+    },
+}
+
+/// Watches a run.
+pub trait Observer {
+    /// A pass is about to run.
+    fn before(&mut self, _pass: &'static str, _program: &Program) {}
+    /// A pass has run.
+    fn after(&mut self, _pass: &'static str, _program: &Program, _rewrites: usize) {}
+}
+
+/// An observer that does nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// Runs pipelines; the limit on rewrites holds for all programs together.
+pub struct Manager<'a> {
+    passes: &'a [&'static dyn Pass],
+    settings: Settings,
+    made: usize,
+}
+
+impl<'a> Manager<'a> {
+    /// A manager of these passes.
+    pub fn new(passes: &'a [&'static dyn Pass], settings: Settings) -> Self {
+        Self {
+            passes,
+            settings,
+            made: 0,
+        }
+    }
+
+    /// Runs a pipeline over one program. `stage` says which, if the model has several.
+    pub fn run(
+        &mut self,
+        pipeline: &Pipeline,
+        program: &mut Program,
+        stage: &str,
+        blobs: &dyn Blobs,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, RunError> {
+        let known = verify::issues(program);
+        let mut run = Run {
+            manager: self,
+            program,
+            stage,
+            blobs,
+            observer,
+            known,
+            outcome: Outcome::default(),
+        };
+        run.steps(&pipeline.steps)?;
+        let Run {
+            program,
+            known,
+            outcome,
+            ..
+        } = run;
+        if let Some(issue) = verify::first_new(program, &known) {
+            return Err(RunError::Broken {
+                pass: "pipeline".to_owned(),
+                issue,
+            });
+        }
+        Ok(outcome)
+    }
+
+    /// What one pass would find in a program, without changing it.
+    pub fn report(
+        &self,
+        id: &str,
+        options: &OptionMap,
+        program: &mut Program,
+        stage: &str,
+        blobs: &dyn Blobs,
+    ) -> Result<Vec<Remark>, OptionError> {
+        let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
+            return Ok(Vec::new());
+        };
+        let mut sweep = Sweep {
+            pass: *pass,
+            options,
+            stage,
+            function: String::new(),
+            opset: None,
+            blobs,
+            budget: None,
+            applied: Vec::new(),
+            missed: Vec::new(),
+        };
+        for (name, function) in &mut program.functions {
+            sweep.function.clone_from(name);
+            for (opset, body) in &mut function.specializations {
+                sweep.opset = Opset::parse(opset);
+                sweep.block(&mut body.graph, &mut body.names, None)?;
+            }
+        }
+        let mut remarks = sweep.applied;
+        remarks.append(&mut sweep.missed);
+        Ok(remarks)
+    }
+}
+
+struct Run<'a, 'm> {
+    manager: &'a mut Manager<'m>,
+    program: &'a mut Program,
+    stage: &'a str,
+    blobs: &'a dyn Blobs,
+    observer: &'a mut dyn Observer,
+    known: verify::Known,
+    outcome: Outcome,
+}
+
+impl Run<'_, '_> {
+    /// Runs steps; gives the number of rewrites.
+    fn steps(&mut self, steps: &[Step]) -> Result<usize, RunError> {
+        let mut rewrites = 0;
+        for step in steps {
+            if self.outcome.stopped {
+                break;
+            }
+            match step {
+                Step::Pass { id, options } => rewrites += self.pass(id, options)?,
+                Step::Group(inner) => {
+                    let mut settled = false;
+                    for _ in 0..MAX_ROUNDS {
+                        let made = self.steps(inner)?;
+                        rewrites += made;
+                        if made == 0 || self.outcome.stopped {
+                            settled = true;
+                            break;
+                        }
+                    }
+                    if !settled {
+                        self.outcome.notes.push(format!(
+                            "a group of passes still found something after {MAX_ROUNDS} rounds"
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(rewrites)
+    }
+
+    fn pass(&mut self, id: &str, options: &OptionMap) -> Result<usize, RunError> {
+        let Some(pass) = self.manager.passes.iter().find(|pass| pass.meta().id == id) else {
+            return Ok(0);
+        };
+        let meta = pass.meta();
+        if meta.exactness == Exactness::Interface && !self.manager.settings.interface_changes {
+            let note = format!("{id} skipped: it changes the interface; give --interface-changes");
+            if !self.outcome.notes.contains(&note) {
+                self.outcome.notes.push(note);
+            }
+            return Ok(0);
+        }
+        self.observer.before(meta.id, self.program);
+        let text_before = self
+            .manager
+            .settings
+            .verify_each
+            .then(|| verify::fingerprint(self.program));
+        let started = Instant::now();
+        let (applied, missed) = self.sweep_until_settled(*pass, options)?;
+        let rewrites = applied.len();
+        self.record(meta.id, started.elapsed(), applied, missed);
+        if let Some(before) = text_before {
+            self.check(meta.id, &before, rewrites)?;
+        }
+        self.observer.after(meta.id, self.program, rewrites);
+        Ok(rewrites)
+    }
+
+    fn sweep_until_settled(
+        &mut self,
+        pass: &'static dyn Pass,
+        options: &OptionMap,
+    ) -> Result<(Vec<Remark>, Vec<Remark>), RunError> {
+        let mut applied = Vec::new();
+        let mut missed = Vec::new();
+        let settings = &self.manager.settings;
+        for (name, function) in &mut self.program.functions {
+            for (opset, body) in &mut function.specializations {
+                for round in 0.. {
+                    if round == MAX_SWEEPS {
+                        self.outcome.notes.push(format!(
+                            "{} still found something after {MAX_SWEEPS} sweeps over `{name}`",
+                            pass.meta().id
+                        ));
+                        break;
+                    }
+                    let budget = settings
+                        .max_rewrites
+                        .map_or(usize::MAX, |most| most.saturating_sub(self.manager.made));
+                    let mut sweep = Sweep {
+                        pass,
+                        options,
+                        stage: self.stage,
+                        function: name.clone(),
+                        opset: Opset::parse(opset),
+                        blobs: self.blobs,
+                        budget: Some(budget),
+                        applied: Vec::new(),
+                        missed: Vec::new(),
+                    };
+                    sweep.block(&mut body.graph, &mut body.names, None)?;
+                    let made = sweep.applied.len();
+                    self.manager.made += made;
+                    applied.append(&mut sweep.applied);
+                    if made == 0 || sweep.budget == Some(0) {
+                        missed.append(&mut sweep.missed);
+                        break;
+                    }
+                }
+            }
+        }
+        self.outcome.stopped = settings
+            .max_rewrites
+            .is_some_and(|most| self.manager.made >= most);
+        Ok((applied, missed))
+    }
+
+    fn record(
+        &mut self,
+        id: &'static str,
+        time: Duration,
+        mut applied: Vec<Remark>,
+        mut missed: Vec<Remark>,
+    ) {
+        let rewrites = applied.len();
+        let left = missed.len();
+        self.outcome
+            .remarks
+            .retain(|remark| remark.pass != id || remark.kind == RemarkKind::Applied);
+        self.outcome.remarks.append(&mut applied);
+        self.outcome.remarks.append(&mut missed);
+        match self.outcome.passes.iter_mut().find(|run| run.id == id) {
+            Some(run) => {
+                run.rewrites += rewrites;
+                run.missed = left;
+                run.time += time;
+            }
+            None => self.outcome.passes.push(PassRun {
+                id,
+                rewrites,
+                missed: left,
+                time,
+            }),
+        }
+    }
+
+    fn check(&self, pass: &'static str, before: &str, rewrites: usize) -> Result<(), RunError> {
+        if let Some(issue) = verify::first_new(self.program, &self.known) {
+            return Err(RunError::Broken {
+                pass: pass.to_owned(),
+                issue,
+            });
+        }
+        let changed = verify::fingerprint(self.program) != *before;
+        let what = match (changed, rewrites > 0) {
+            (true, false) => "the program changed",
+            (false, true) => "the program is the same as before",
+            _ => return Ok(()),
+        };
+        Err(RunError::Untruthful {
+            pass,
+            rewrites,
+            what,
+        })
+    }
+}
+
+/// One sweep of one pass over one body.
+struct Sweep<'a> {
+    pass: &'static dyn Pass,
+    options: &'a OptionMap,
+    stage: &'a str,
+    function: String,
+    opset: Option<Opset>,
+    blobs: &'a dyn Blobs,
+    /// Rewrites that may still be made; `None` to report matches without making any.
+    budget: Option<usize>,
+    applied: Vec<Remark>,
+    missed: Vec<Remark>,
+}
+
+impl Sweep<'_> {
+    fn block(
+        &mut self,
+        graph: &mut Graph,
+        names: &mut Names,
+        outer: Option<&Block<'_>>,
+    ) -> Result<(), OptionError> {
+        let mut matcher = self.pass.matcher(self.options)?;
+        // A graph with a cycle has no order; decoding refuses it and rewrites cannot make one.
+        let mut order = graph.schedule().unwrap_or_default();
+        if matcher.direction() == Direction::Backward {
+            order.reverse();
+        }
+        for node in order {
+            if self.budget == Some(0) {
+                return Ok(());
+            }
+            let nested = graph.op(node).map_or(0, |op| op.blocks().len());
+            for index in 0..nested {
+                let Some(mut inner) = graph.take_block(node, index) else {
+                    continue;
+                };
+                let result = {
+                    let around = self.view(graph, outer);
+                    self.block(&mut inner, names, Some(&around))
+                };
+                graph.return_block(node, index, inner);
+                result?;
+            }
+            self.attempt(matcher.as_mut(), graph, names, outer, node);
+        }
+        Ok(())
+    }
+
+    fn view<'b>(&self, graph: &'b Graph, outer: Option<&'b Block<'b>>) -> Block<'b>
+    where
+        Self: 'b,
+    {
+        Block {
+            graph,
+            outer,
+            opset: self.opset,
+            blobs: self.blobs,
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        matcher: &mut dyn Matcher,
+        graph: &mut Graph,
+        names: &mut Names,
+        outer: Option<&Block<'_>>,
+        node: NodeId,
+    ) {
+        let Some(op) = graph.op(node) else { return };
+        let op_type = op.op_type().to_owned();
+        let (attempt, place) = {
+            let block = Block {
+                graph,
+                outer,
+                opset: self.opset,
+                blobs: self.blobs,
+            };
+            let attempt = matcher.attempt(&block, node);
+            if matches!(attempt, Attempt::NoMatch | Attempt::NoEffect) {
+                return;
+            }
+            (attempt, self.place(&block, node, op_type))
+        };
+        match attempt {
+            Attempt::NoMatch | Attempt::NoEffect => {}
+            Attempt::CheckFailed(missed) => {
+                let block = Block {
+                    graph,
+                    outer,
+                    opset: self.opset,
+                    blobs: self.blobs,
+                };
+                self.miss(&block, node, place, missed);
+            }
+            Attempt::Match(found) => {
+                let Some(budget) = self.budget else {
+                    self.remark(RemarkKind::Applied, place, found.what);
+                    return;
+                };
+                let Some(opset) = self.opset else {
+                    let why = "the opset is newer than those milwright knows".to_owned();
+                    self.remark(RemarkKind::Missed, place, why);
+                    return;
+                };
+                let id = self.pass.meta().id;
+                let rewriter = Rewriter::new(graph, names, id, node, removable);
+                let mut edit = Edit::new(rewriter, opset);
+                let result = (found.apply)(&mut edit);
+                edit.finish();
+                match result {
+                    Ok(()) => {
+                        self.budget = Some(budget - 1);
+                        self.remark(RemarkKind::Applied, place, found.what);
+                    }
+                    Err(error) => self.remark(RemarkKind::Missed, place, error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn place(&self, block: &Block<'_>, node: NodeId, op_type: String) -> Place {
+        Place {
+            stage: self.stage.to_owned(),
+            function: self.function.clone(),
+            op: block.label(node),
+            op_type,
+        }
+    }
+
+    fn miss(&mut self, block: &Block<'_>, node: NodeId, place: Place, missed: Missed) {
+        let stopped_at = (missed.at != node).then(|| {
+            let op_type = block
+                .op(missed.at)
+                .map_or("input", Operation::op_type)
+                .to_owned();
+            self.place(block, missed.at, op_type)
+        });
+        self.missed.push(Remark {
+            kind: RemarkKind::Missed,
+            pass: self.pass.meta().id,
+            place,
+            what: missed.why,
+            stopped_at,
+        });
+    }
+
+    fn remark(&mut self, kind: RemarkKind, place: Place, what: String) {
+        let remark = Remark {
+            kind,
+            pass: self.pass.meta().id,
+            place,
+            what,
+            stopped_at: None,
+        };
+        match kind {
+            RemarkKind::Applied => self.applied.push(remark),
+            RemarkKind::Missed => self.missed.push(remark),
+        }
+    }
+}
+
+/// Whether an operation may be erased when nothing uses its results, by its type.
+fn removable(op: &Operation) -> bool {
+    is_erasable(op)
+}
+
+/// Whether an operation, and everything in its blocks, may be erased when nothing uses its
+/// results. (Writes to states are found by the rewriter itself.)
+pub fn is_erasable(op: &Operation) -> bool {
+    match registry::effect(op.op_type()) {
+        registry::Effect::Nested => op
+            .blocks()
+            .iter()
+            .all(|block| block.ops().all(|(_, inner)| is_erasable(inner))),
+        effect => effect.is_erasable(),
+    }
+}

@@ -1,0 +1,22 @@
+//! Passes in general: the trait, what a matcher sees and what a rewrite works with, the manager,
+//! pipelines, options and remarks. The passes themselves are in `passes/`.
+
+mod block;
+mod edit;
+mod manager;
+mod matcher;
+mod meta;
+pub mod options;
+mod pipeline;
+mod remark;
+pub mod verify;
+
+pub use block::{Block, Blobs, NoBlobs, Uniform};
+pub use edit::{Edit, EditError};
+pub use manager::{
+    Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable,
+};
+pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Pass};
+pub use meta::{Evidence, Exactness, Family, Meta, Target};
+pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
+pub use remark::{Place, Remark, RemarkKind};
