@@ -1,0 +1,5 @@
+//! The model file: protobuf in, protobuf out.
+
+mod proto;
+
+pub use proto::descriptor_set;
