@@ -1,5 +1,6 @@
 //! The model file: protobuf in, protobuf out.
 
 mod proto;
+pub mod wire;
 
 pub use proto::descriptor_set;
