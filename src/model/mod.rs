@@ -10,6 +10,7 @@ mod description;
 mod encode;
 mod proto;
 pub mod wire;
+pub mod wire;
 
 use std::collections::HashMap;
 
@@ -146,7 +147,9 @@ impl Model {
             what: what.to_owned(),
             why,
         };
-        let unknown = None;
+        let unknown = wire::scan(wire::MODEL, bytes)
+            .map_err(|error| malformed(error.to_string()))?
+            .map(|field| format!("{field} in {what}"));
         let mut envelope =
             spec::Model::decode(bytes).map_err(|error| malformed(error.to_string()))?;
         let (wrapper, pipeline) = match envelope.r#type.take() {

@@ -17,6 +17,8 @@
 //! is an error rather than an unknown field; and a model kind that we keep as bytes may stand only
 //! once in its message, because the libraries would merge the two pieces and we could not.
 //!
+//! What the schema keeps as bytes is not looked into: the models of a pipeline need a scan each.
+//!
 //! The scan does not recurse, allocates only its stack of open messages, and does not look at the
 //! elements of packed floats and bytes. Its table is made by `build.rs`.
 
