@@ -45,6 +45,11 @@ def on_disk(name: str) -> dict[str, bytes]:
     return {str(path.relative_to(TARGET)): path.read_bytes() for path in found}
 
 
+def table_row(name: str) -> str:
+    """A package's line in the table of README.md."""
+    return f"| `{name}` | {PACKAGES[name].__doc__.strip()} |"
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("names", nargs="*", metavar="NAME")
@@ -56,8 +61,7 @@ def main() -> int:
         arguments.error(f"no such package: {', '.join(unknown)}")
     names = options.names or list(PACKAGES)
     if options.list:
-        for name in names:
-            print(f"| `{name}` | {PACKAGES[name].__doc__.strip()} |")
+        print("\n".join(map(table_row, names)))
         return 0
     different = []
     for name in names:
@@ -76,6 +80,8 @@ def main() -> int:
     if options.check and not options.names:
         known = {f"{name}.mlpackage" for name in PACKAGES}
         different += [entry.name for entry in sorted(TARGET.glob("*.mlpackage")) if entry.name not in known]
+        table = (HERE / "README.md").read_text(encoding="utf-8").splitlines()
+        different += [f"README.md, line of {name}" for name in names if table_row(name) not in table]
     for path in different:
         print(f"differs: {path}")
     return 1 if different else 0

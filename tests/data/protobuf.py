@@ -126,7 +126,8 @@ def literal_bindings() -> Package:
     generator = np.random.default_rng(40)
     weight = generator.standard_normal((WIDTH, WIDTH)).astype(np.float16)
     blobs = BlobFile()
-    const(block, "weight", stored(tensor_type(MIL_pb2.FLOAT16, WIDTH, WIDTH), blobs.add(BlobFile.FLOAT16, weight.tobytes())))
+    offset = blobs.add(BlobFile.FLOAT16, weight.tobytes())
+    const(block, "weight", stored(tensor_type(MIL_pb2.FLOAT16, WIDTH, WIDTH), offset))
     operation(block, "linear", {"flat": shape}, x="x", weight="weight")
     operation(block, "pow", {"square": shape}, x="flat", y=immediate(np.float16(2)))
     operation(
