@@ -10,7 +10,6 @@ mod description;
 mod encode;
 mod proto;
 pub mod wire;
-pub mod wire;
 
 use std::collections::HashMap;
 
