@@ -1,7 +1,7 @@
 //! What each op means: the signatures of all ops, and one file per op family with the types of
 //! its results.
 //!
-//! [`registry`] says which op types an opset has and what their parameters are. [`infer`] gives an
+//! [`registry`] says which op types an opset has and what their parameters are. [`infer()`] gives an
 //! op's result types from its operands alone, without a graph: [`view::OpView`] is all it sees.
 
 pub mod activation;

@@ -141,13 +141,20 @@ fn has_no_rule(line: &str) {
 
 /// Ops from packages that coremltools wrote, with the types that it declared; collected by
 /// `scripts/collect_inference_cases.py`.
-#[test]
-fn ops_have_the_types_that_coremltools_declared() {
+fn declared_cases() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/inference.txt");
     let text = std::fs::read_to_string(path).unwrap();
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn ops_have_the_types_that_coremltools_declared() {
     let (mut exact, mut open) = (0, 0);
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let case = Case::parse(line);
+    for line in declared_cases() {
+        let case = Case::parse(&line);
         match case.infer() {
             Ok(Inference::Types(types)) => {
                 assert_eq!(types.len(), case.results.len(), "{line}");
@@ -166,6 +173,32 @@ fn ops_have_the_types_that_coremltools_declared() {
     // The few that differ are shapes that coremltools knew by evaluating shape computations.
     assert!(exact > 500, "{exact}");
     assert!(open * 50 < exact, "{open} of {exact}");
+}
+
+#[test]
+fn ops_of_coremltools_use_only_parameters_of_the_registry() {
+    let mut op_types = std::collections::BTreeSet::new();
+    for line in declared_cases() {
+        let case = Case::parse(&line);
+        let variant = registry::signature(&case.op_type, case.opset).expect(&line);
+        for (parameter, ..) in &case.arguments {
+            assert!(variant.takes_input(parameter), "{parameter}: {line}");
+        }
+        for attribute in case.attributes.keys() {
+            assert!(variant.takes_attribute(attribute), "{attribute}: {line}");
+        }
+        for parameter in variant.parameters {
+            let given = case.attributes.contains_key(parameter.name)
+                || case
+                    .arguments
+                    .iter()
+                    .any(|(name, ..)| name == parameter.name);
+            assert!(given || parameter.optional, "{}: {line}", parameter.name);
+        }
+        assert!(variant.results.allows(case.results.len()), "{line}");
+        op_types.insert(case.op_type);
+    }
+    assert!(op_types.len() > 150, "{}", op_types.len());
 }
 
 #[test]

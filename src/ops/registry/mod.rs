@@ -54,7 +54,8 @@ pub struct Parameter {
     pub name: &'static str,
     /// What kind of argument it takes.
     pub kind: Kind,
-    /// True if the argument must be known at compile time.
+    /// True if the argument must be known at compile time: a literal, or the result of a `const`
+    /// or `constexpr_*` op.
     pub is_const: bool,
     /// True if the argument may be left out.
     pub optional: bool,
