@@ -54,7 +54,8 @@ pub struct Parameter {
     pub name: &'static str,
     /// What kind of argument it takes.
     pub kind: Kind,
-    /// True if the argument must be known at compile time.
+    /// True if the argument must be known at compile time: a literal, or the result of a `const`
+    /// or `constexpr_*` op.
     pub is_const: bool,
     /// True if the argument may be left out.
     pub optional: bool,
@@ -84,9 +85,6 @@ pub enum Kind {
 }
 
 /// What stands for a missing argument.
-///
-/// A `Float`, and the numbers of the symbolic ones, take the element type of the op's `x` if the
-/// parameter's `dtypes` name it, else the parameter's only one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultValue {
     /// The op behaves as its definition says for a missing argument.
@@ -95,8 +93,11 @@ pub enum DefaultValue {
     Bool(bool),
     /// This integer.
     Int(i64),
-    /// This number, rounded to the parameter's element type.
+    /// This number as fp32. coremltools writes it so even where the type domain of the parameter
+    /// is fp16 by another argument.
     Float(f64),
+    /// This number, rounded to the element type of `x`.
+    FloatLikeX(f64),
     /// This text.
     Str(&'static str),
     /// Ones, as many as `x` has spatial dimensions (rank − 2).

@@ -4,8 +4,8 @@
 //! 9.0; do not edit. `write_state`, which exists on disk only, is added by the script.
 
 use super::DefaultValue::{
-    Absent, AllAxes, Bool, Float, IndexPerBox, Int, OnesPerSpatialDim, Str, ZeroPerOutputChannel,
-    ZerosPerSpatialSide,
+    Absent, AllAxes, Bool, Float, FloatLikeX, IndexPerBox, Int, OnesPerSpatialDim, Str,
+    ZeroPerOutputChannel, ZerosPerSpatialSide,
 };
 use super::{Kind, OpEntry, Results, other, tensor, variant};
 use crate::ir::types::DType;
@@ -1397,7 +1397,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("T")
                         .constant()
                         .optional()
-                        .default(Float(0.0001)),
+                        .default(FloatLikeX(0.0001)),
                 ],
             ),
             variant(
@@ -1409,7 +1409,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("U")
                         .constant()
                         .optional()
-                        .default(Float(0.0001)),
+                        .default(FloatLikeX(0.0001)),
                 ],
             ),
         ],
@@ -1726,7 +1726,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("T")
                         .constant()
                         .optional()
-                        .default(Float(1e-45)),
+                        .default(FloatLikeX(1e-45)),
                 ],
             ),
             variant(
@@ -1738,7 +1738,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("U")
                         .constant()
                         .optional()
-                        .default(Float(1e-45)),
+                        .default(FloatLikeX(1e-45)),
                 ],
             ),
         ],
@@ -2811,7 +2811,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("T")
                         .constant()
                         .optional()
-                        .default(Float(1e-12)),
+                        .default(FloatLikeX(1e-12)),
                 ],
             ),
             variant(
@@ -2823,7 +2823,7 @@ pub(super) static OPS: &[OpEntry] = &[
                         .domain("U")
                         .constant()
                         .optional()
-                        .default(Float(1e-12)),
+                        .default(FloatLikeX(1e-12)),
                 ],
             ),
         ],

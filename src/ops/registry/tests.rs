@@ -76,7 +76,7 @@ fn rsqrt_takes_an_epsilon_of_another_type_since_core_ml_7() {
     let new = parameter("rsqrt", Opset::CoreML7, "epsilon");
     assert_eq!(old.type_domain, Some("T"));
     assert_eq!(new.type_domain, Some("U"));
-    assert_eq!(new.default, Some(DefaultValue::Float(1e-12)));
+    assert_eq!(new.default, Some(DefaultValue::FloatLikeX(1e-12)));
     let mates = |opset| -> Vec<_> {
         domain_mates("rsqrt", opset, "epsilon")
             .into_iter()
@@ -187,8 +187,11 @@ fn defaults_read_as_coremltools_defines_them() {
         Some(DefaultValue::Str("int32"))
     );
     assert_eq!(default("softmax", "x"), None);
-    // The constant 1e-45 is the smallest fp32 denormal.
-    assert_eq!(default("log", "epsilon"), Some(DefaultValue::Float(1e-45)));
+    // Rounds to the smallest denormal in fp32 and to 0 in fp16.
+    assert_eq!(
+        default("log", "epsilon"),
+        Some(DefaultValue::FloatLikeX(1e-45))
+    );
 }
 
 #[test]
