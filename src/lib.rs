@@ -1,3 +1,4 @@
 //! milwright
 pub mod ir;
 pub mod model;
+pub mod text;
