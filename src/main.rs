@@ -8,10 +8,16 @@ fn main() {
             Ok(m) => {
                 n += 1;
                 for p in m.programs() {
-                    if let Err(e) = milwright::ir::verify::verify(p.program) { println!("{path}: {e}"); }
+                    if let Err(e) = milwright::ir::verify::verify(p.program) {
+                        println!("{path}: {e}");
+                    }
                 }
                 let out = m.encode(&Default::default()).unwrap();
-                if out.len() == bytes.len() { same += 1 } else { println!("{path}: {} {}", bytes.len(), out.len()) }
+                if out.len() == bytes.len() {
+                    same += 1
+                } else {
+                    println!("{path}: {} {}", bytes.len(), out.len())
+                }
                 let m2 = milwright::model::Model::decode(&out).unwrap();
                 assert!(m2.encode(&Default::default()).unwrap() == out, "{path}");
             }

@@ -269,9 +269,7 @@ fn immediate(message: mil::value::ImmediateValue) -> Immediate {
     use mil::value::immediate_value::Value as Kind;
     match message.value {
         Some(Kind::Tensor(tensor)) => Immediate::Tensor(tensor_data(tensor)),
-        Some(Kind::Tuple(tuple)) => {
-            Immediate::Tuple(tuple.values.into_iter().map(value).collect())
-        }
+        Some(Kind::Tuple(tuple)) => Immediate::Tuple(tuple.values.into_iter().map(value).collect()),
         Some(Kind::List(list)) => Immediate::List(list.values.into_iter().map(value).collect()),
         Some(Kind::Dictionary(dictionary)) => Immediate::Dictionary(
             dictionary

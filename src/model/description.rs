@@ -1,6 +1,8 @@
 //! The interface that the model's description declares: inputs, outputs and states per function.
 
-use super::proto::specification::{self as spec, array_feature_type, feature_type, image_feature_type};
+use super::proto::specification::{
+    self as spec, array_feature_type, feature_type, image_feature_type,
+};
 
 /// The interface of a model.
 #[derive(Clone, Debug, Default)]

@@ -114,17 +114,18 @@ impl Encoder<'_> {
     }
 
     fn named_type(&self, named: &NamedType) -> Result<mil::NamedValueType, Error> {
-        let ty = named.ty.as_ref().map(|ty| self.value_type(ty)).transpose()?;
+        let ty = named
+            .ty
+            .as_ref()
+            .map(|ty| self.value_type(ty))
+            .transpose()?;
         Ok(mil::NamedValueType {
             name: named.name.clone(),
             r#type: ty,
         })
     }
 
-    fn boxed_type(
-        &self,
-        ty: Option<&ValueType>,
-    ) -> Result<Option<Box<mil::ValueType>>, Error> {
+    fn boxed_type(&self, ty: Option<&ValueType>) -> Result<Option<Box<mil::ValueType>>, Error> {
         ty.map(|ty| self.value_type(ty).map(Box::new)).transpose()
     }
 
@@ -177,26 +178,34 @@ impl Encoder<'_> {
 
     fn value(&self, value: &Value) -> Result<mil::Value, Error> {
         let content = match &value.content {
-            Content::Immediate(immediate) => {
-                Some(mil::value::Value::ImmediateValue(self.immediate(immediate)?))
-            }
+            Content::Immediate(immediate) => Some(mil::value::Value::ImmediateValue(
+                self.immediate(immediate)?,
+            )),
             Content::Blob(blob) => {
                 let offset = self.placements.offset(blob);
-                Some(mil::value::Value::BlobFileValue(mil::value::BlobFileValue {
-                    file_name: blob.file.clone(),
-                    offset,
-                }))
+                Some(mil::value::Value::BlobFileValue(
+                    mil::value::BlobFileValue {
+                        file_name: blob.file.clone(),
+                        offset,
+                    },
+                ))
             }
             Content::New(new) => {
                 let place = self.placements.new_blob(new).ok_or(Error::Unplaced)?;
-                Some(mil::value::Value::BlobFileValue(mil::value::BlobFileValue {
-                    file_name: place.file.clone(),
-                    offset: place.offset,
-                }))
+                Some(mil::value::Value::BlobFileValue(
+                    mil::value::BlobFileValue {
+                        file_name: place.file.clone(),
+                        offset: place.offset,
+                    },
+                ))
             }
             Content::Absent => None,
         };
-        let ty = value.ty.as_ref().map(|ty| self.value_type(ty)).transpose()?;
+        let ty = value
+            .ty
+            .as_ref()
+            .map(|ty| self.value_type(ty))
+            .transpose()?;
         Ok(mil::Value {
             doc_string: value.doc.clone(),
             r#type: ty,
