@@ -10,6 +10,7 @@ pub mod infer;
 pub mod joining;
 pub mod opset;
 pub mod registry;
+pub mod verify;
 pub mod view;
 
 mod attention;

@@ -31,5 +31,6 @@ pub fn first_new(program: &Program, known: &Known) -> Option<Issue> {
 
 /// Text that differs whenever the programs differ.
 pub fn fingerprint(program: &Program) -> String {
-    crate::text::print(program)
+    let options = crate::text::PrintOptions::new(crate::text::Dialect::Program13);
+    crate::text::program_text(program, &options).unwrap_or_else(|error| error.to_string())
 }
