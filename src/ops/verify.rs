@@ -94,9 +94,7 @@ impl<'a> Scope<'a> {
     /// Whether a value is known at compile time: a const or something that only consts make up.
     fn is_constant(&self, value: ValueId) -> bool {
         match self.graph.node(value.node) {
-            Some(Node::Op(op)) => {
-                op.op_type() == "const" || op.op_type().starts_with("constexpr_")
-            }
+            Some(Node::Op(op)) => op.op_type() == "const" || op.op_type().starts_with("constexpr_"),
             Some(Node::Capture { source, .. }) => {
                 self.outer.is_some_and(|outer| outer.is_constant(*source))
             }
@@ -145,7 +143,11 @@ impl Check<'_> {
         let variant = match registry::signature(op.op_type(), self.opset) {
             Ok(variant) => variant,
             Err(error @ LookupError::Unknown { .. }) => {
-                self.find(Severity::Warning, op, format!("{error}; it is kept as it is"));
+                self.find(
+                    Severity::Warning,
+                    op,
+                    format!("{error}; it is kept as it is"),
+                );
                 return;
             }
             Err(error @ LookupError::TooNew { .. }) => {
@@ -261,7 +263,10 @@ fn brief(ty: &ValueType) -> String {
             let dims: Vec<String> = tensor
                 .dims
                 .iter()
-                .map(|dim| dim.size().map_or_else(|| "?".to_owned(), |size| size.to_string()))
+                .map(|dim| {
+                    dim.size()
+                        .map_or_else(|| "?".to_owned(), |size| size.to_string())
+                })
                 .collect();
             format!("{} [{}]", tensor.dtype, dims.join(", "))
         }

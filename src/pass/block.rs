@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use half::f16;
 
 use crate::ir::{
-    Binding, BlobRef, Content, DType, Graph, Node, NodeId, Operation, TensorData, TensorType, Value, ValueId,
+    Binding, BlobRef, Content, DType, Graph, Node, NodeId, Operation, TensorData, TensorType,
+    Value, ValueId,
 };
 use crate::ops::Opset;
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::{Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType};
-use crate::ops::{Inference, InferError, OpView, Operand, Opset, infer};
+use crate::ir::{
+    Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType,
+};
+use crate::ops::{InferError, Inference, OpView, Operand, Opset, infer};
 
 /// Why a rewrite could not be made.
 #[derive(Debug, thiserror::Error)]

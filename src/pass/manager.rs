@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::block::{Block, Blobs};
+use super::block::{Blobs, Block};
 use super::edit::Edit;
 use super::matcher::{Attempt, Direction, Matcher, Missed, Pass};
 use super::meta::Exactness;

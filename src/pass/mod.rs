@@ -11,11 +11,9 @@ mod pipeline;
 mod remark;
 pub mod verify;
 
-pub use block::{Block, Blobs, NoBlobs, Uniform};
+pub use block::{Blobs, Block, NoBlobs, Uniform};
 pub use edit::{Edit, EditError};
-pub use manager::{
-    Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable,
-};
+pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable};
 pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Pass};
 pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};

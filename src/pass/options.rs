@@ -18,7 +18,10 @@ pub struct OptionError {
 }
 
 /// Reads the options of a pass; what is not given has its default.
-pub fn read<T: DeserializeOwned>(pass: &'static str, options: &OptionMap) -> Result<T, OptionError> {
+pub fn read<T: DeserializeOwned>(
+    pass: &'static str,
+    options: &OptionMap,
+) -> Result<T, OptionError> {
     serde_json::from_value(Value::Object(options.clone())).map_err(|error| OptionError {
         pass,
         why: error.to_string(),

@@ -15,7 +15,7 @@ use super::matcher::Pass;
 use super::options::{OptionMap, parse_value};
 
 /// How often a group is repeated before the manager gives up and says so.
-pub const MAX_ROUNDS: usize = 10;
+pub(super) const MAX_ROUNDS: usize = 10;
 
 /// The named pipelines with their texts.
 pub const NAMED: [(&str, &str); 5] = [

@@ -26,11 +26,17 @@ pub fn issues(program: &Program) -> Known {
 
 /// The first thing that does not hold and was not known before.
 pub fn first_new(program: &Program, known: &Known) -> Option<Issue> {
-    issues(program).into_iter().find(|issue| !known.contains(issue))
+    issues(program)
+        .into_iter()
+        .find(|issue| !known.contains(issue))
 }
 
 /// Text that differs whenever the programs differ.
 pub fn fingerprint(program: &Program) -> String {
-    let options = crate::text::PrintOptions::new(crate::text::Dialect::Program13);
+    let options = crate::text::PrintOptions {
+        dialect: Some(crate::text::Dialect::Program13),
+        inline_new: true,
+        ..crate::text::PrintOptions::default()
+    };
     crate::text::program_text(program, &options).unwrap_or_else(|error| error.to_string())
 }

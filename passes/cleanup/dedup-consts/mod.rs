@@ -6,9 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::ir::{NodeId, Operation, TensorData, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
-};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
 
 /// The pass.
 pub(super) struct DedupConsts;
@@ -102,7 +100,11 @@ fn hash(block: &Block<'_>, value: &Value) -> u64 {
 /// Whether two consts are interchangeable: same type, same attributes but for the name, and same
 /// bytes wherever they are stored.
 fn are_equal(block: &Block<'_>, a: &Operation, b: &Operation) -> bool {
-    let same_results = a.results().iter().map(|r| &r.ty).eq(b.results().iter().map(|r| &r.ty));
+    let same_results = a
+        .results()
+        .iter()
+        .map(|r| &r.ty)
+        .eq(b.results().iter().map(|r| &r.ty));
     let others = |op: &Operation| {
         op.attributes()
             .iter()

@@ -3,9 +3,7 @@
 use crate::ir::{Binding, NodeId, Operation, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
-};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
 
 /// The pass.
 pub(super) struct ForwardSlices;
@@ -204,12 +202,24 @@ fn sliced_range(block: &Block<'_>, op: &Operation, joined: &Joined) -> Option<(i
         };
         let bound = |given: Option<&i64>| {
             let given = *given?;
-            if given < 0 { Some(given + size?) } else { Some(given) }
+            if given < 0 {
+                Some(given + size?)
+            } else {
+                Some(given)
+            }
         };
-        let begin = if set(&begin_mask, axis) { 0 } else { bound(begins.get(axis))? };
+        let begin = if set(&begin_mask, axis) {
+            0
+        } else {
+            bound(begins.get(axis))?
+        };
         let to_the_end = set(&end_mask, axis);
         if axis == joined.axis {
-            let end = if to_the_end { joined.total } else { bound(ends.get(axis))? };
+            let end = if to_the_end {
+                joined.total
+            } else {
+                bound(ends.get(axis))?
+            };
             range = Some((begin, end.min(joined.total)));
         } else if begin != 0 || !(to_the_end || size.is_some() && bound(ends.get(axis))? >= size?) {
             return None;

@@ -23,10 +23,13 @@ pub(super) fn attempt(
         return loses(middle.node, b, a);
     }
     if a != c {
-        return Attempt::matched(format!("{a} → {b} → {c} becomes {a} → {c}"), move |edit| {
-            edit.bind(outer, "x", Some(vec![Binding::Value(x)]));
-            Ok(())
-        });
+        return Attempt::matched(
+            format!("{a} → {b} → {c} becomes {a} → {c}"),
+            move |edit| {
+                edit.bind(outer, "x", Some(vec![Binding::Value(x)]));
+                Ok(())
+            },
+        );
     }
     if let Err(refusal) = block.graph.can_replace(result, x) {
         return Attempt::missed(outer, refusal.to_string());

@@ -46,7 +46,11 @@ fn exact_parameters(block: &Block<'_>, op: &Operation) -> &'static [&'static str
                     .uniform_of(op, parameter)
                     .is_some_and(|uniform| uniform.value == -1.0)
             };
-            if minus_one("x") || minus_one("y") { &["x", "y"] } else { &[] }
+            if minus_one("x") || minus_one("y") {
+                &["x", "y"]
+            } else {
+                &[]
+            }
         }
         _ => &[],
     }
@@ -127,7 +131,10 @@ impl Island {
                 continue;
             };
             if self.operations.len() > MAX_OPERATIONS {
-                return Err(Attempt::missed(node, "too many operations between the casts"));
+                return Err(Attempt::missed(
+                    node,
+                    "too many operations between the casts",
+                ));
             }
             for parameter in parameters(op) {
                 let bindings = op.argument(parameter).map_or(&[][..], |a| &a.bindings);
@@ -141,7 +148,8 @@ impl Island {
                     let value = match binding {
                         Binding::Value(value) => *value,
                         Binding::Immediate(literal) => {
-                            self.entries.push(entry(Entering::Constant(literal.clone())));
+                            self.entries
+                                .push(entry(Entering::Constant(literal.clone())));
                             continue;
                         }
                         Binding::Absent => return Err(Attempt::NoMatch),
@@ -155,7 +163,8 @@ impl Island {
                     } else if !parameters(producer).is_empty() {
                         stack.push(value.node);
                     } else if let Some(constant) = block.constant(value) {
-                        self.entries.push(entry(Entering::Constant(constant.clone())));
+                        self.entries
+                            .push(entry(Entering::Constant(constant.clone())));
                     } else {
                         return self.not_enclosed(node);
                     }
@@ -213,7 +222,10 @@ impl Island {
     /// the right kind were seen, else nothing worth telling.
     fn not_enclosed(&self, at: NodeId) -> Result<(), Attempt> {
         Err(if self.outside.is_some() {
-            Attempt::missed(at, "the operations between the casts have other operands or uses")
+            Attempt::missed(
+                at,
+                "the operations between the casts have other operands or uses",
+            )
         } else {
             Attempt::NoMatch
         })
@@ -255,13 +267,20 @@ impl Island {
             .filter(|exit| returns(exit))
             .filter_map(|exit| Some((ValueId::first(*exit), block.op(*exit)?.value("x")?)))
             .collect();
-        if gone.iter().any(|(result, _)| block.graph.is_output(*result)) {
+        if gone
+            .iter()
+            .any(|(result, _)| block.graph.is_output(*result))
+        {
             let why = "the cast that leaves is an output of the block and stays";
             return Attempt::missed(outer, why);
         }
         let mut retyped = Vec::new();
         for node in &self.operations {
-            for (index, result) in block.op(*node).map_or(&[][..], |op| op.results()).iter().enumerate()
+            for (index, result) in block
+                .op(*node)
+                .map_or(&[][..], |op| op.results())
+                .iter()
+                .enumerate()
             {
                 let Some(tensor) = result.ty.as_ref().and_then(ValueType::as_tensor) else {
                     return Attempt::NoMatch;
@@ -290,7 +309,9 @@ impl Island {
                     .op(entry.user)
                     .and_then(|op| op.argument(entry.parameter))
                     .map(|argument| argument.bindings.clone());
-                let Some(mut bindings) = bindings else { continue };
+                let Some(mut bindings) = bindings else {
+                    continue;
+                };
                 if let Some(place) = bindings.get_mut(entry.position) {
                     *place = bound;
                 }
@@ -299,7 +320,8 @@ impl Island {
             for (value, tensor) in retyped {
                 edit.retype(value, ValueType::Tensor(tensor));
             }
-            gone.iter().try_for_each(|(old, new)| edit.replace(*old, *new))
+            gone.iter()
+                .try_for_each(|(old, new)| edit.replace(*old, *new))
         })
     }
 }

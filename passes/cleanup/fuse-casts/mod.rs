@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ir::{DType, NodeId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
-use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
-};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
 
 /// The pass.
 pub(super) struct FuseCasts;
@@ -88,5 +86,8 @@ fn holds(b: DType, a: DType) -> bool {
 
 /// The miss of a cast through a type that loses values.
 fn loses(at: NodeId, through: DType, from: DType) -> Attempt {
-    Attempt::missed(at, format!("{through} does not hold every {from} value: the cast rounds"))
+    Attempt::missed(
+        at,
+        format!("{through} does not hold every {from} value: the cast rounds"),
+    )
 }

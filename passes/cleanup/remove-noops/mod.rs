@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ir::{NodeId, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
-use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
-};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
 
 /// The pass.
 pub(super) struct RemoveNoops;

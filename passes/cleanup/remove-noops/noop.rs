@@ -17,8 +17,7 @@ pub(super) fn find(
             let found = same_type(block, op, result, "reshape to its own shape")?;
             at_most_one_unknown(block.tensor(result)?).then_some(found)
         }
-        "transpose" => identity_transpose(block, op)
-            .or_else(|| cancelling_transpose(block, op)),
+        "transpose" => identity_transpose(block, op).or_else(|| cancelling_transpose(block, op)),
         "slice_by_index" => full_slice(block, op, result),
         "pad" => {
             let pad = block.ints_of(op, "pad")?;
@@ -145,16 +144,26 @@ fn reassembling_concat(block: &Block<'_>, op: &Operation) -> Option<(ValueId, &'
         });
     let x = split.value("x")?;
     let rank = block.tensor(x)?.rank;
-    let axis = |op| block.int_of(op, "axis").map(|a| if a < 0 { a + rank } else { a });
+    let axis = |op| {
+        block
+            .int_of(op, "axis")
+            .map(|a| if a < 0 { a + rank } else { a })
+    };
     (all && axis(op)? == axis(split)?).then_some((x, "split and put together again"))
 }
 
 fn multiplied_by_one(block: &Block<'_>, op: &Operation) -> Option<(ValueId, &'static str)> {
-    let one = |parameter| block.uniform_of(op, parameter).is_some_and(|u| u.value == 1.0);
+    let one = |parameter| {
+        block
+            .uniform_of(op, parameter)
+            .is_some_and(|u| u.value == 1.0)
+    };
     let result = op.results().first()?;
-    [("x", "y"), ("y", "x")].into_iter().find_map(|(factor, other)| {
-        let value = op.value(other)?;
-        let same = block.graph.ty(value) == result.ty.as_ref();
-        (one(factor) && same).then_some((value, "multiplication by 1"))
-    })
+    [("x", "y"), ("y", "x")]
+        .into_iter()
+        .find_map(|(factor, other)| {
+            let value = op.value(other)?;
+            let same = block.graph.ty(value) == result.ty.as_ref();
+            (one(factor) && same).then_some((value, "multiplication by 1"))
+        })
 }

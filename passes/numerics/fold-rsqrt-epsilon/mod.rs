@@ -158,7 +158,10 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uni
     }
     let result = ValueId::first(node);
     if block.tensor(value).is_none() || block.tensor(value) != block.tensor(root.under) {
-        return Attempt::missed(add, "the constant's shape makes the sum larger than the value");
+        return Attempt::missed(
+            add,
+            "the constant's shape makes the sum larger than the value",
+        );
     }
     if block.tensor(value) != block.tensor(result) {
         return Attempt::missed(node, "the result is larger than what stands under the root");
@@ -187,7 +190,10 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uni
     );
     Attempt::matched(what, move |edit| {
         let epsilon = edit.scalar(stored, epsilon)?;
-        let new = edit.op("rsqrt", &[("x", Binding::Value(value)), ("epsilon", epsilon)])?;
+        let new = edit.op(
+            "rsqrt",
+            &[("x", Binding::Value(value)), ("epsilon", epsilon)],
+        )?;
         edit.replace(result, new)
     })
 }

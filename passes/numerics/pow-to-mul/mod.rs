@@ -111,7 +111,10 @@ impl Powers {
             return Attempt::missed(node, why);
         };
         if !base_type.dtype.is_float() && !matches!(form, Form::Base | Form::Product(_)) {
-            let why = format!("exponent {exponent} of {} has no other form", base_type.dtype);
+            let why = format!(
+                "exponent {exponent} of {} has no other form",
+                base_type.dtype
+            );
             return Attempt::missed(node, why);
         }
         let found = format!("pow(x, {exponent})");
@@ -192,7 +195,10 @@ fn rewrite(block: &Block<'_>, node: NodeId, base: ValueId, form: Form, found: &s
 
 fn inverse_root(edit: &mut Edit<'_>, base: ValueId, dtype: DType) -> Result<ValueId, EditError> {
     let epsilon = edit.scalar(dtype, 0.0)?;
-    edit.op("rsqrt", &[("x", Binding::Value(base)), ("epsilon", epsilon)])
+    edit.op(
+        "rsqrt",
+        &[("x", Binding::Value(base)), ("epsilon", epsilon)],
+    )
 }
 
 /// Products that square and multiply needs: one for each bit below the highest, one more for each
