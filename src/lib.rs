@@ -1,2 +1,3 @@
 //! milwright
 pub mod ir;
+pub mod package;
