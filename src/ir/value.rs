@@ -133,7 +133,9 @@ impl Value {
     /// A scalar float of type fp16 or fp32, rounded to nearest even; `None` for other types.
     pub fn float(dtype: DType, value: f64) -> Option<Self> {
         let data = match dtype {
-            DType::Float16 => TensorData::Bytes(half::f16::from_f64(value).to_le_bytes().to_vec()),
+            DType::Float16 => {
+                TensorData::Bytes(half::f16::from_f64(value).to_le_bytes().to_vec())
+            }
             DType::Float32 => TensorData::Floats(vec![value as f32]),
             _ => return None,
         };
