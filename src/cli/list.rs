@@ -51,13 +51,20 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<ExitCode> 
         let names = Family::ALL.map(Family::name);
         match nearest(family, names) {
             Some(name) => bail!("there is no family `{family}`; did you mean `{name}`?"),
-            None => bail!("there is no family `{family}`; the families are {}", names.join(", ")),
+            None => bail!(
+                "there is no family `{family}`; the families are {}",
+                names.join(", ")
+            ),
         }
     }
     let rows: Vec<Row> = passes::ALL
         .iter()
         .map(|pass| Row::of(pass.meta()))
-        .filter(|row| args.family.as_deref().is_none_or(|family| row.family == family))
+        .filter(|row| {
+            args.family
+                .as_deref()
+                .is_none_or(|family| row.family == family)
+        })
         .collect();
     let mut out = output.results();
     if args.json {

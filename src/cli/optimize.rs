@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
 use super::output::Output;
@@ -19,7 +19,10 @@ use crate::pass::{
     Manager, Observer, Outcome, PassRun, Pipeline, Remark, RemarkKind, Settings, nearest, options,
 };
 use crate::passes;
-use crate::text::{self, PrintOptions};
+use crate::text::{self, PrintOptions, diff};
+
+/// Unchanged lines around each change in a diff.
+const DIFF_CONTEXT: usize = 2;
 
 /// Weights of this size and more get a progress bar, if someone is looking.
 const PROGRESS_BYTES: u64 = 256 << 20;
@@ -214,22 +217,24 @@ fn save(args: &OptimizeArgs, file: &ModelFile, out: &Path, output: &Output) -> a
     if is_text(out) {
         return save_text(file, out, args.force).with_context(place);
     }
-    let options = SaveOptions {
-        force: args.force,
-        ..SaveOptions::default()
-    };
-    let size = file.package.size();
-    let bar = if output.is_quiet() || size < PROGRESS_BYTES {
-        ProgressBar::hidden()
-    } else {
-        // indicatif draws only if standard error is a terminal.
-        let style = ProgressStyle::with_template("writing {bar:40} {bytes}/{total_bytes}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        ProgressBar::new(size).with_style(style)
-    };
-    let result = file.save(out, missing(args), &options, &mut |bytes| bar.inc(bytes));
+    let options = SaveOptions { force: args.force };
+    // indicatif draws only if standard error is a terminal.
+    let bar = ProgressBar::hidden();
+    let result = file.save(out, missing(args), &options, &mut |bytes, total| {
+        if bar.length().is_none() && total >= PROGRESS_BYTES && !output.is_quiet() {
+            bar.set_length(total);
+            bar.set_style(bar_style());
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.inc(bytes);
+    });
     bar.finish_and_clear();
     result.with_context(place)
+}
+
+fn bar_style() -> ProgressStyle {
+    ProgressStyle::with_template("writing {bar:40} {bytes}/{total_bytes}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// Writes the programs as MIL text, whole or not at all.
@@ -273,15 +278,26 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
     for note in &outcome.notes {
         output.note(note);
     }
-    for run in outcome.passes.iter().filter(|run| run.rewrites > 0 || run.missed > 0) {
+    for run in outcome
+        .passes
+        .iter()
+        .filter(|run| run.rewrites > 0 || run.missed > 0)
+    {
         let missed = match run.missed {
             0 => String::new(),
             number => format!(", {number} near matches"),
         };
-        output.note(&format!("  {:20} {} rewrites{missed}", run.id, run.rewrites));
+        output.note(&format!(
+            "  {:20} {} rewrites{missed}",
+            run.id, run.rewrites
+        ));
     }
     let rewrites = outcome.rewrites();
-    let stopped = if outcome.stopped { " (stopped by --max-rewrites)" } else { "" };
+    let stopped = if outcome.stopped {
+        " (stopped by --max-rewrites)"
+    } else {
+        ""
+    };
     let where_to = match args.output.as_deref().filter(|_| !args.dry_run) {
         Some(out) => format!("; wrote {}", out.display()),
         None => "; wrote nothing (dry run)".to_owned(),
@@ -339,7 +355,8 @@ impl Observer for Printer<'_> {
             Some(PrintWhen::Changed) if rewrites > 0 => self.write(&heading, &Self::text(program)),
             Some(PrintWhen::Diff) if rewrites > 0 => {
                 let after = Self::text(program);
-                let diff = text::unified_diff(&self.before, &after);
+                let diff =
+                    diff::unified_diff(&self.before, &after, ("before", "after"), DIFF_CONTEXT);
                 self.write(&heading, &diff);
             }
             _ => {}

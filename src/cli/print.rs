@@ -9,7 +9,8 @@ use super::args::{DialectArg, Format, PrintArgs};
 use super::open;
 use super::output::Output;
 use crate::model::{Feature, ModelFile};
-use crate::text::{self, Dialect, PrintOptions};
+use crate::text::summary::FunctionSummary;
+use crate::text::{self, Dialect, PrintOptions, dot, json};
 
 pub(super) fn run(args: &PrintArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let file = open(&args.model, output)?;
@@ -33,7 +34,10 @@ fn check_function(file: &ModelFile, function: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let known: Vec<&str> = known.into_iter().map(String::as_str).collect();
-    bail!("there is no function `{function}`; the model has {}", known.join(", "));
+    bail!(
+        "there is no function `{function}`; the model has {}",
+        known.join(", ")
+    );
 }
 
 fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
@@ -81,10 +85,24 @@ fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> an
                     features(out, "output", &interface.outputs)?;
                     features(out, "state", &interface.states)?;
                 }
-                write!(out, "{}", text::summary(part.program, function))?;
+                for (name, described) in &part.program.functions {
+                    if function.is_none_or(|function| function == name) {
+                        writeln!(out, "\n{}", FunctionSummary::of(name, described))?;
+                    }
+                }
             }
-            Format::Json => documents.push(text::json(part.program, function)),
-            Format::Dot => write!(out, "{}", text::dot(part.program, function, args.types))?,
+            Format::Json => documents.push(json::program_json(part.program, function)?),
+            Format::Dot => {
+                let dialect = Dialect::for_program(part.program);
+                for (name, described) in &part.program.functions {
+                    let wanted = function.is_none_or(|function| function == name);
+                    if let Some(body) = described.active().filter(|_| wanted) {
+                        let mut drawing = String::new();
+                        dot::write_dot(&mut drawing, name, body, dialect, args.types)?;
+                        out.write_all(drawing.as_bytes())?;
+                    }
+                }
+            }
         }
     }
     if args.format == Format::Json {
@@ -97,11 +115,7 @@ fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> an
     Ok(())
 }
 
-fn features(
-    out: &mut dyn std::io::Write,
-    what: &str,
-    features: &[Feature],
-) -> std::io::Result<()> {
+fn features(out: &mut dyn std::io::Write, what: &str, features: &[Feature]) -> std::io::Result<()> {
     for feature in features {
         writeln!(out, "  {what:6} {}: {}", feature.name, feature.kind)?;
     }

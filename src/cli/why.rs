@@ -27,7 +27,11 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
         remarks.extend(manager.report(id, options, program, stage, weights.as_ref())?);
     }
     if let Some(op) = &args.op {
-        let exists = file.model.programs().iter().any(|part| part.program.has_op(op));
+        let exists = file
+            .model
+            .programs()
+            .iter()
+            .any(|part| part.program.has_op(op));
         if !exists {
             bail!("no operation or value `{op}` in {}", args.model.display());
         }
@@ -38,7 +42,11 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
 }
 
 fn concerns(remark: &Remark, op: &str) -> bool {
-    remark.place.op == op || remark.stopped_at.as_ref().is_some_and(|place| place.op == op)
+    remark.place.op == op
+        || remark
+            .stopped_at
+            .as_ref()
+            .is_some_and(|place| place.op == op)
 }
 
 fn write(remarks: &[Remark], id: &str, op: Option<&str>, output: &Output) -> std::io::Result<()> {
@@ -60,7 +68,10 @@ fn write(remarks: &[Remark], id: &str, op: Option<&str>, output: &Output) -> std
         }
     }
     if let (Some(op), 0, 0) = (op, matches, misses) {
-        writeln!(out, "{op}: {id} sees nothing here that resembles its pattern")?;
+        writeln!(
+            out,
+            "{op}: {id} sees nothing here that resembles its pattern"
+        )?;
     }
     out.flush()?;
     output.note(&format!("{id}: {matches} matches, {misses} near matches"));

@@ -72,11 +72,16 @@ impl Interface {
     pub(super) fn compare(&self, program: &Program, problems: &mut Vec<String>) {
         for (name, function) in &program.functions {
             let Some(described) = self.function(name) else {
-                problems.push(format!("function `{name}` is not in the model's description"));
+                problems.push(format!(
+                    "function `{name}` is not in the model's description"
+                ));
                 continue;
             };
             let names = |features: &[Feature]| -> Vec<String> {
-                features.iter().map(|feature| feature.name.clone()).collect()
+                features
+                    .iter()
+                    .map(|feature| feature.name.clone())
+                    .collect()
             };
             let (states, inputs): (Vec<_>, Vec<_>) = function
                 .inputs

@@ -35,7 +35,9 @@ pub enum FileError {
     )]
     Compiled,
     /// A blob's declared type has no place in a weight file.
-    #[error("{place}a tensor of type {dtype} and unknown or unstorable size refers to a weight file")]
+    #[error(
+        "{place}a tensor of type {dtype} and unknown or unstorable size refers to a weight file"
+    )]
     Unstorable {
         /// The operation that refers to the blob, with a colon.
         place: String,
@@ -86,12 +88,12 @@ impl ModelFile {
 
     /// Whether the program refers to a weight file that is not there (or is a Git LFS pointer).
     pub fn first_missing(&self) -> Option<WeightsError> {
-        self.original.iter().find_map(|blob| {
-            match self.weights().blob(&blob.file, blob.offset) {
+        self.original
+            .iter()
+            .find_map(|blob| match self.weights().blob(&blob.file, blob.offset) {
                 Err(error) if is_missing(&error) => Some(error),
                 _ => None,
-            }
-        })
+            })
     }
 
     /// Checks that every blob reference of every program points at data of the declared type and
@@ -126,7 +128,10 @@ impl ModelFile {
                 dtype: tensor.map_or_else(|| "no tensor".to_owned(), |t| t.dtype.word()),
             });
         };
-        match self.weights().check(&blob.file, blob.offset, dtype, elements) {
+        match self
+            .weights()
+            .check(&blob.file, blob.offset, dtype, elements)
+        {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error) && missing == Missing::Allow => Ok(()),
             Err(source) => Err(FileError::Weights {
@@ -137,16 +142,20 @@ impl ModelFile {
     }
 
     /// Writes the package with the model as it is now. Nothing is written if anything is wrong.
+    /// `progress` is told the bytes written since its last call, and the bytes to write in all.
     pub fn save(
         &self,
         out: &Path,
         missing: Missing,
         options: &SaveOptions,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), FileError> {
         let (plan, placements) = self.plan(missing)?;
         let bytes = self.model.encode(&placements)?;
-        self.package.save(out, &bytes, &plan, options, progress)?;
+        let total = self.package.output_bytes(bytes.len() as u64, &plan);
+        let mut progress = |written| progress(written, total);
+        self.package
+            .save(out, &bytes, &plan, options, &mut progress)?;
         Ok(())
     }
 
