@@ -12,11 +12,13 @@ mod print;
 mod report;
 mod why;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
 
+use crate::pass::verify::{self, Known};
 use args::{Cli, Command};
 use output::Output;
 
@@ -52,8 +54,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
+/// A model with what does not hold of each of its programs, in their order.
+struct Opened {
+    file: crate::model::ModelFile,
+    issues: Vec<Known>,
+}
+
 /// Opens a model, says which file is meant if that fails, and passes its warnings on.
-fn open(path: &std::path::Path, output: &Output) -> anyhow::Result<crate::model::ModelFile> {
+fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
     let file = crate::model::ModelFile::open(path)
         .with_context(|| format!("cannot open {}", path.display()))?;
     for warning in file.package.warnings() {
@@ -64,10 +72,13 @@ fn open(path: &std::path::Path, output: &Output) -> anyhow::Result<crate::model:
             "it holds a field that milwright does not know ({field}); it can be read, not written"
         ));
     }
-    for part in file.model.programs() {
-        for finding in crate::ops::verify::verify(part.program) {
-            output.warning(&finding.to_string());
-        }
+    let parts = file.model.programs();
+    let issues: Vec<Known> = parts
+        .iter()
+        .map(|part| verify::issues(part.program))
+        .collect();
+    for issue in issues.iter().flatten() {
+        output.warning(issue);
     }
-    Ok(file)
+    Ok(Opened { file, issues })
 }

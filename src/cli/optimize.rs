@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
 use super::output::Output;
 use super::report::Report;
-use super::{explain, open};
+use super::{Opened, explain, open};
 use crate::ir::Program;
 use crate::model::{Missing, ModelFile};
 use crate::package::{Kind, SaveOptions};
@@ -30,7 +30,7 @@ const PROGRESS_BYTES: u64 = 256 << 20;
 pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let pipeline = pipeline(args)?;
     check_output(args)?;
-    let mut file = open(&args.model, output)?;
+    let Opened { mut file, issues } = open(&args.model, output)?;
     check_input(args, &file, output)?;
     let ops_before = count_ops(&file);
     let interface_before = file.model.interface_problems();
@@ -50,8 +50,10 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
     };
     let mut manager = Manager::new(passes::ALL, settings);
     let mut total = Outcome::default();
-    for (stage, program) in stages.iter().zip(file.model.programs_mut()) {
-        let outcome = manager.run(&pipeline, program, stage, weights.as_ref(), &mut printer)?;
+    let programs = file.model.programs_mut().into_iter();
+    for ((program, stage), known) in programs.zip(&stages).zip(&issues) {
+        let blobs = weights.as_ref();
+        let outcome = manager.run(&pipeline, program, stage, known, blobs, &mut printer)?;
         merge(&mut total, outcome);
     }
     if let Some(error) = printer.failed {

@@ -13,7 +13,7 @@ use crate::text::summary::FunctionSummary;
 use crate::text::{self, Dialect, PrintOptions, dot, json};
 
 pub(super) fn run(args: &PrintArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let file = open(&args.model, output)?;
+    let file = open(&args.model, output)?.file;
     if let Some(function) = &args.function {
         check_function(&file, function)?;
     }

@@ -18,7 +18,7 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let [Step::Pass { options, .. }] = pipeline.steps.as_slice() else {
         bail!("`{}` is not one pass", args.pass);
     };
-    let mut file = open(&args.model, output)?;
+    let mut file = open(&args.model, output)?.file;
     let stages: Vec<String> = file.model.programs().into_iter().map(|p| p.stage).collect();
     let weights = std::sync::Arc::clone(file.weights());
     let manager = Manager::new(passes::ALL, Settings::default());
