@@ -397,7 +397,11 @@ impl Sweep<'_> {
         let order = graph.schedule().unwrap_or_default();
         let backward = matcher.direction() == Direction::Backward;
         for index in 0..order.len() {
-            let node = order[if backward { order.len() - 1 - index } else { index }];
+            let node = order[if backward {
+                order.len() - 1 - index
+            } else {
+                index
+            }];
             if self.budget == Some(0) {
                 return Ok(());
             }
