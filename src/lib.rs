@@ -33,8 +33,8 @@
 //!
 //! *States* are the only memory. A state is an input of state type; `read_state` makes a tensor of
 //! it, `write_state` changes it and has no result. Two ops that touch one state, one of them
-//! writing, are joined by an order edge in the order in which they were written. Everything else is
-//! free to move: apart from order edges, the graph says all there is to say about when an op runs.
+//! writing, are joined by an order edge in the order in which they were written. Uses and
+//! order edges say all there is to say about when an op runs.
 //!
 //! Yet a file has an order, and people read it. Each op remembers its *position*, and the schedule
 //! is the topological order that follows positions most closely. An unchanged graph comes out as it
@@ -90,19 +90,21 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | the command | `cli`: one file for each command |
+//! | the command | [`cli`]: one file for each command |
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
 //! | the frame of passes | [`pass`]: the trait, the matcher's view, the rewriter's view, the manager, pipelines, remarks |
 //! | meaning and form | [`ops`]: signatures and types of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
 //! | the graph | [`ir`]: programs, graphs, values, types; the builder, the rewriter, the verifier |
-//! | bytes | `package`: folders and zips, the manifest, weight files, saving |
+//! | bytes | [`package`]: folders and zips, the manifest, weight files, saving |
 //!
 //! So the graph does not know that protobuf exists, and the modules of one row do not
 //! know each other. `passes/README.md` says how to write a pass.
 
+pub mod cli;
 pub mod ir;
 pub mod model;
 pub mod ops;
+pub mod package;
 pub mod pass;
 pub mod text;
 
