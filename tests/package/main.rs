@@ -1,0 +1,11 @@
+//! Opening, reading and saving packages, as files on disk; no program is looked at.
+
+mod blobs;
+mod corpus;
+mod failures;
+mod open;
+mod peer;
+mod sample;
+mod save;
+mod weights;
+mod zips;
