@@ -1,4 +1,5 @@
 //! Opening, reading and saving packages, as files on disk; no program is looked at.
+#![cfg(unix)]
 
 mod blobs;
 mod corpus;

@@ -140,10 +140,7 @@ fn what_is_no_package_is_refused_with_its_reason() {
         Error::Open(error) => error,
         other => panic!("{other:?}"),
     };
-    assert!(matches!(
-        error(&sample.path),
-        OpenError::EmptyFolder { .. }
-    ));
+    assert!(matches!(error(&sample.path), OpenError::EmptyFolder { .. }));
     assert!(matches!(
         error(&sample.beside("nothing")),
         OpenError::NotFound { .. }
@@ -203,7 +200,9 @@ fn versions_above_1_0_0_are_refused_and_lower_ones_open() {
             ManifestError::NewVersion(_)
         ));
     }
-    for version in ["", "1", "1.0", "1.0.0.0", "1.0.x", "1.0.-1", "+1.0.0", "1..0"] {
+    for version in [
+        "", "1", "1.0", "1.0.0.0", "1.0.x", "1.0.-1", "+1.0.0", "1..0",
+    ] {
         assert!(matches!(
             manifest_error("1.0.0", version),
             ManifestError::BadVersion(_)
@@ -236,7 +235,12 @@ fn item_paths_that_lead_out_of_the_package_are_refused() {
 #[test]
 fn items_that_are_not_there_are_refused() {
     let path = "com.apple.CoreML/model.mlmodel";
-    for missing in ["gone.mlmodel", "a/b", &format!("{path}/x"), "nul\\u0000byte"] {
+    for missing in [
+        "gone.mlmodel",
+        "a/b",
+        &format!("{path}/x"),
+        "nul\\u0000byte",
+    ] {
         assert!(matches!(
             manifest_error(path, missing),
             ManifestError::Missing(_)
@@ -247,7 +251,10 @@ fn items_that_are_not_there_are_refused() {
         ManifestError::RootNotAFile(_)
     ));
     assert!(matches!(
-        manifest_error("\"rootModelIdentifier\": \"B9", "\"rootModelIdentifier\": \"C9"),
+        manifest_error(
+            "\"rootModelIdentifier\": \"B9",
+            "\"rootModelIdentifier\": \"C9"
+        ),
         ManifestError::NoRootItem(_)
     ));
 }
