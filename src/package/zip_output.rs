@@ -99,7 +99,7 @@ pub(super) fn write(
                 .large_file(content.length() >= LARGE_FROM);
             zip.start_file(name, method)?;
             save::write_content(content, &mut zip, &mut meter, &mut |_| {
-                flusher.start(&whole)
+                flusher.start(&whole);
             })?;
             failure.check()
         };

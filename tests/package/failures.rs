@@ -8,7 +8,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::Instant;
 
 use milwright::package::{Package, SaveOptions, WeightsPlan};
 
@@ -71,7 +72,7 @@ fn was_killed(status: ExitStatus) -> bool {
 }
 
 fn sample() -> Sample {
-    let sample = Sample::with_weights(&weight_file(&[raw(4, &[7; 400_000])]));
+    let sample = Sample::with_weights(&weight_file(&[raw(4, &vec![7; 400_000])]));
     sample.write("zz.txt", "last");
     sample
 }
@@ -154,26 +155,26 @@ fn a_kill_at_any_instant_leaves_the_old_output_or_the_new_one_whole() {
     save(&sample, &out);
     let old = snapshot(&out);
     let other = sample.beside("other.mlpackage");
+    let start = Instant::now();
     assert!(child("", &sample.path, &other, None).status.success());
+    let whole = start.elapsed();
     let new = snapshot(&other);
     assert_ne!(old, new);
     let mut seen = [0, 0];
-    for delay in 0..40 {
+    for step in 0..40 {
+        let delay = whole * step / 32;
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "failures::child_that_saves"])
             .env(INPUT, &sample.path)
             .env(OUTPUT, &out)
-            .stdout(std::process::Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_micros(delay * 500));
+        std::thread::sleep(delay);
         child.kill().unwrap();
         child.wait().unwrap();
         let found = snapshot(&out);
-        assert!(
-            found == old || found == new,
-            "after {delay} half milliseconds"
-        );
+        assert!(found == old || found == new, "after {delay:?}");
         seen[usize::from(found == new)] += 1;
         fs::remove_dir_all(&out).unwrap();
         save(&sample, &out);

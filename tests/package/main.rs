@@ -1,5 +1,10 @@
 //! Opening, reading and saving packages, as files on disk; no program is looked at.
 #![cfg(unix)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests say what they skip"
+)]
 
 mod blobs;
 mod corpus;

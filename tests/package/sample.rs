@@ -137,7 +137,7 @@ pub(crate) fn weight_file(blobs: &[RawBlob]) -> Vec<u8> {
     file[..4].copy_from_slice(&u32::try_from(blobs.len()).unwrap().to_le_bytes());
     file[4] = 2;
     for blob in blobs {
-        while file.len() % 64 != 0 {
+        while !file.len().is_multiple_of(64) {
             file.push(0);
         }
         let data = file.len() as u64 + 64;
