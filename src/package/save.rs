@@ -436,3 +436,53 @@ fn copy_range<W: Write>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A package with one item and a file beside it.
+    fn sample(folder: &Path) -> Package {
+        let input = folder.join("in.mlpackage");
+        fs::create_dir_all(input.join("Data")).expect("folders");
+        let manifest = r#"{"fileFormatVersion":"1.0.0","rootModelIdentifier":"a","itemInfoEntries":
+            {"a":{"author":"","description":"","name":"","path":"m"}}}"#;
+        for (name, bytes) in [
+            (MANIFEST, manifest.as_bytes()),
+            ("Data/m", b"\x08\x09"),
+            ("extra", &[7; 300]),
+        ] {
+            fs::write(input.join(name), bytes).expect("a file");
+        }
+        Package::open(&input).expect("the package")
+    }
+
+    #[test]
+    fn a_write_that_fails_after_any_number_of_bytes_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let package = sample(folder.path());
+        let plan = WeightsPlan::default();
+        let bytes = package.output_bytes(2, &plan);
+        for name in ["out.mlpackage", "out.zip"] {
+            let out = folder.path().join(name);
+            for limit in (0..bytes).step_by(23) {
+                let mut left = limit;
+                let mut meter = |bytes| {
+                    let rest = u64::checked_sub(left, bytes);
+                    left = rest.ok_or(io::ErrorKind::StorageFull)?;
+                    Ok(())
+                };
+                let options = SaveOptions::default();
+                let error = package
+                    .save_metered(&out, b"\x08\x09", &plan, &options, &mut meter)
+                    .expect_err("the disk is full");
+                assert!(
+                    matches!(&error, Error::Save(SaveError::Write { source, .. })
+                        if source.kind() == io::ErrorKind::StorageFull),
+                    "{error:?}"
+                );
+                assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1);
+            }
+        }
+    }
+}
