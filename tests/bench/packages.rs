@@ -9,6 +9,8 @@
 //!   that need not touch the weights.
 //! - 100 000 operations against 10 000.
 
+#![expect(clippy::print_stdout, reason = "a bench reports to whoever runs it")]
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
