@@ -372,8 +372,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 const CHUNK_BYTES: u64 = 32 << 20;
 
 /// Bytes of a file after which flushing starts while writing goes on. Each start costs a commit of
-/// the file system's journal; with a quarter of this they showed in the time of a save, with four
-/// times this much was left to flush at the end.
+/// the file system's journal, and what is not yet flushed at the end has to be waited for: of 32,
+/// 128 and 512 MiB, this took the least time for a file of 3 GB on ext4.
 const FLUSH_BYTES: u64 = 128 << 20;
 
 /// Writes a file's content. `start_flush` is called from time to time.
