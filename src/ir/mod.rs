@@ -17,6 +17,9 @@ pub mod types;
 pub mod value;
 pub mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use builder::{BodyBuilder, BuildError, DraftBinding, OpDraft};
 pub use effects::Access;
 pub use graph::{
