@@ -22,7 +22,7 @@ pub use graph::{
     Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Slot, Use, ValueId,
 };
 pub use names::Names;
-pub use program::{Body, Function, Program};
+pub use program::{Body, Function, Program, ValuePlace};
 pub use rewriter::{NewOp, Refusal, Rewriter};
 pub use schedule::Cycle;
 pub use types::{DType, Dim, TensorType, ValueType};

@@ -1,6 +1,7 @@
 //! A program: its functions, and for each function the bodies for one or more opsets.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::graph::{Binding, Graph, NamedType};
 use super::names::Names;
@@ -60,53 +61,110 @@ impl Program {
 }
 
 impl Program {
+    /// Whether an operation or a value of it has this name, in any function.
+    pub fn has_op(&self, name: &str) -> bool {
+        fn in_graph(graph: &Graph, name: &str) -> bool {
+            graph.ops().any(|(_, op)| {
+                op.name() == Some(name)
+                    || op.results().iter().any(|result| result.name == name)
+                    || op.blocks().iter().any(|block| in_graph(block, name))
+            })
+        }
+        self.functions
+            .values()
+            .flat_map(|function| function.specializations.values())
+            .any(|body| in_graph(&body.graph, name))
+    }
+}
+
+/// Where a value stands, for messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ValuePlace<'a> {
+    /// The function; empty for an attribute of the program.
+    pub function: &'a str,
+    /// The operation: its first result's name; empty for an attribute of something larger.
+    pub op: &'a str,
+    /// The operation's type.
+    pub op_type: &'a str,
+}
+
+impl fmt::Display for ValuePlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.function, self.op_type) {
+            ("", _) => f.write_str("the program's attributes"),
+            (function, "") => write!(f, "function `{function}`"),
+            (function, op_type) => {
+                write!(f, "function `{function}`, `{op_type}` op `{}`", self.op)
+            }
+        }
+    }
+}
+
+/// What [`Program::for_each_value_at`] calls.
+type Visit<'v> = &'v mut dyn FnMut(&ValuePlace<'_>, &Value);
+
+impl Program {
     /// Calls `visit` for every value that the program holds: attributes, literals, and the values
     /// inside lists, tuples and dictionaries, in a fixed order.
     pub fn for_each_value(&self, visit: &mut dyn FnMut(&Value)) {
-        visit_all(&self.attributes, visit);
-        for function in self.functions.values() {
-            visit_all(&function.attributes, visit);
+        self.for_each_value_at(&mut |_, value| visit(value));
+    }
+
+    /// Like [`Program::for_each_value`], and says where each value stands.
+    pub fn for_each_value_at(&self, visit: Visit<'_>) {
+        visit_all(&ValuePlace::default(), &self.attributes, visit);
+        for (name, function) in &self.functions {
+            let place = ValuePlace {
+                function: name,
+                ..ValuePlace::default()
+            };
+            visit_all(&place, &function.attributes, visit);
             for body in function.specializations.values() {
-                visit_graph(&body.graph, visit);
+                visit_graph(place, &body.graph, visit);
             }
         }
     }
 }
 
-fn visit_all(values: &BTreeMap<String, Value>, visit: &mut dyn FnMut(&Value)) {
+fn visit_all(place: &ValuePlace<'_>, values: &BTreeMap<String, Value>, visit: Visit<'_>) {
     for value in values.values() {
-        visit_value(value, visit);
+        visit_value(place, value, visit);
     }
 }
 
-fn visit_graph(graph: &Graph, visit: &mut dyn FnMut(&Value)) {
-    visit_all(graph.attributes(), visit);
+fn visit_graph(place: ValuePlace<'_>, graph: &Graph, visit: Visit<'_>) {
+    visit_all(&place, graph.attributes(), visit);
     for (_, op) in graph.ops() {
+        let place = ValuePlace {
+            op: op.results().first().map_or("", |result| &result.name),
+            op_type: op.op_type(),
+            ..place
+        };
         for argument in op.arguments() {
             for binding in &argument.bindings {
                 if let Binding::Immediate(value) = binding {
-                    visit_value(value, visit);
+                    visit_value(&place, value, visit);
                 }
             }
         }
-        visit_all(op.attributes(), visit);
+        visit_all(&place, op.attributes(), visit);
         for block in op.blocks() {
-            visit_graph(block, visit);
+            visit_graph(place, block, visit);
         }
     }
 }
 
-fn visit_value(value: &Value, visit: &mut dyn FnMut(&Value)) {
-    visit(value);
+fn visit_value(place: &ValuePlace<'_>, value: &Value, visit: Visit<'_>) {
+    visit(place, value);
     match &value.content {
         Content::Immediate(Immediate::List(values) | Immediate::Tuple(values)) => {
             for value in values {
-                visit_value(value, visit);
+                visit_value(place, value, visit);
             }
         }
         Content::Immediate(Immediate::Dictionary(pairs)) => {
             for value in pairs.iter().flat_map(|(key, value)| [key, value]).flatten() {
-                visit_value(value, visit);
+                visit_value(place, value, visit);
             }
         }
         _ => {}

@@ -12,7 +12,7 @@
 //! What depends on the meaning of operations (opset, parameters, const-ness, types) is checked by
 //! [`crate::ops`], what depends on the model's description by the layer above.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::effects::Access;
 use super::graph::{Binding, Edge, Graph, InputOrigin, Node, NodeId, Slot, ValueId};
@@ -61,7 +61,7 @@ fn verify_function(function: &Function) -> Result<(), String> {
 }
 
 /// Checks one graph and those nested in it; `outer` holds the names that are visible around it.
-fn verify_graph(graph: &Graph, outer: &mut HashSet<String>) -> Result<(), String> {
+fn verify_graph<'a>(graph: &'a Graph, outer: &mut HashSet<&'a str>) -> Result<(), String> {
     let mut added = Vec::new();
     for (_, node) in graph.nodes() {
         let named = match node {
@@ -73,10 +73,10 @@ fn verify_graph(graph: &Graph, outer: &mut HashSet<String>) -> Result<(), String
             if value.name.is_empty() {
                 return Err("a value has an empty name".to_owned());
             }
-            if !outer.insert(value.name.clone()) {
+            if !outer.insert(&value.name) {
                 return Err(format!("`{}` is defined twice", value.name));
             }
-            added.push(value.name.clone());
+            added.push(value.name.as_str());
         }
     }
     verify_edges(graph)?;
@@ -97,19 +97,19 @@ fn verify_graph(graph: &Graph, outer: &mut HashSet<String>) -> Result<(), String
         }
     }
     for name in added {
-        outer.remove(&name);
+        outer.remove(name);
     }
     Ok(())
 }
 
 /// The edges must be the uses, no more and no less.
 fn verify_edges(graph: &Graph) -> Result<(), String> {
-    let mut expected: BTreeSet<(NodeId, NodeId, u32, Slot)> = BTreeSet::new();
+    let mut expected: Vec<(NodeId, NodeId, u32, Slot)> = Vec::new();
     let mut expect = |value: ValueId, user: NodeId, slot: Slot, what: &dyn Fn() -> String| {
         if graph.named(value).is_none() {
             return Err(format!("{} uses a value that does not exist", what()));
         }
-        expected.insert((value.node, user, value.result, slot));
+        expected.push((value.node, user, value.result, slot));
         Ok(())
     };
     for (id, node) in graph.nodes() {
@@ -147,7 +147,7 @@ fn verify_edges(graph: &Graph) -> Result<(), String> {
             Node::Input(..) | Node::Capture { .. } | Node::Erased => {}
         }
     }
-    let found: BTreeSet<_> = graph
+    let mut found: Vec<_> = graph
         .store
         .edge_indices()
         .filter_map(|edge| {
@@ -158,6 +158,8 @@ fn verify_edges(graph: &Graph) -> Result<(), String> {
             }
         })
         .collect();
+    found.sort_unstable();
+    expected.sort_unstable();
     if found == expected {
         Ok(())
     } else {

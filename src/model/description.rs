@@ -1,5 +1,7 @@
 //! The interface that the model's description declares: inputs, outputs and states per function.
 
+use crate::ir::{NamedType, Program, ValueType};
+
 use super::proto::specification::{
     self as spec, array_feature_type, feature_type, image_feature_type,
 };
@@ -66,10 +68,73 @@ impl Interface {
         }
     }
 
+    /// Adds a line for each function whose inputs, states or outputs are not the described ones.
+    pub(super) fn compare(&self, program: &Program, problems: &mut Vec<String>) {
+        for (name, function) in &program.functions {
+            let Some(described) = self.function(name) else {
+                problems.push(format!(
+                    "function `{name}` is not in the model's description"
+                ));
+                continue;
+            };
+            let names = |features: &[Feature]| -> Vec<String> {
+                features
+                    .iter()
+                    .map(|feature| feature.name.clone())
+                    .collect()
+            };
+            let (states, inputs): (Vec<_>, Vec<_>) = function
+                .inputs
+                .iter()
+                .partition(|input| input.ty.as_ref().is_some_and(ValueType::is_state));
+            let declared = |inputs: Vec<&NamedType>| -> Vec<String> {
+                inputs.into_iter().map(|input| input.name.clone()).collect()
+            };
+            for (opset, body) in &function.specializations {
+                let outputs: Vec<String> = body
+                    .graph
+                    .outputs()
+                    .iter()
+                    .map(|value| body.graph.name(*value).to_owned())
+                    .collect();
+                let outputs_described = names(&described.outputs);
+                if !same_names(&outputs, &outputs_described) {
+                    problems.push(format!(
+                        "function `{name}` ({opset}) returns {} but the description says {}",
+                        outputs.join(", "),
+                        outputs_described.join(", ")
+                    ));
+                }
+            }
+            for (what, declared, described) in [
+                ("inputs", declared(inputs), names(&described.inputs)),
+                ("states", declared(states), names(&described.states)),
+            ] {
+                if !same_names(&declared, &described) {
+                    problems.push(format!(
+                        "function `{name}` has the {what} {} but the description says {}",
+                        declared.join(", "),
+                        described.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+
     /// The interface of a function, if the description has it.
     pub fn function(&self, name: &str) -> Option<&FunctionInterface> {
         self.functions.iter().find(|function| function.name == name)
     }
+}
+
+/// Core ML matches by name, so that order is free.
+fn same_names(a: &[String], b: &[String]) -> bool {
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names
+    };
+    sorted(a) == sorted(b)
 }
 
 fn features(descriptions: &[spec::FeatureDescription]) -> Vec<Feature> {

@@ -8,6 +8,7 @@
 mod decode;
 mod description;
 mod encode;
+mod file;
 mod proto;
 pub mod wire;
 
@@ -17,6 +18,7 @@ use prost::Message;
 
 pub use decode::{Problem, ProgramError};
 pub use description::{Feature, FunctionInterface, Interface};
+pub use file::{FileError, Missing, ModelFile};
 pub use proto::descriptor_set;
 
 use crate::ir::{BlobRef, Content, Cycle, NewBlob, Program, Value};
@@ -264,6 +266,15 @@ impl Model {
                 }
             });
         }
+    }
+
+    /// Where a program's inputs and outputs are not those of the model's description, by name.
+    pub fn interface_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for part in self.programs() {
+            part.interface.compare(part.program, &mut problems);
+        }
+        problems
     }
 
     /// Encodes the model. Refused if the file held a field that the schema does not know.

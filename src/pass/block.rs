@@ -19,6 +19,12 @@ pub trait Blobs {
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
 }
 
+impl Blobs for crate::package::Weights {
+    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
+        Some(self.blob(&blob.file, blob.offset).ok()?.data)
+    }
+}
+
 /// No weight files at hand.
 #[derive(Clone, Copy, Debug)]
 pub struct NoBlobs;

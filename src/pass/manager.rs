@@ -133,16 +133,17 @@ impl<'a> Manager<'a> {
         }
     }
 
-    /// Runs a pipeline over one program. `stage` says which, if the model has several.
+    /// Runs a pipeline over one program. `stage` says which, if the model has several; `known` is
+    /// what did not hold of it before ([`verify::issues`]).
     pub fn run(
         &mut self,
         pipeline: &Pipeline,
         program: &mut Program,
         stage: &str,
+        known: &verify::Known,
         blobs: &dyn Blobs,
         observer: &mut dyn Observer,
     ) -> Result<Outcome, RunError> {
-        let known = verify::issues(program);
         let mut run = Run {
             manager: self,
             program,
@@ -154,12 +155,9 @@ impl<'a> Manager<'a> {
         };
         run.steps(&pipeline.steps)?;
         let Run {
-            program,
-            known,
-            outcome,
-            ..
+            program, outcome, ..
         } = run;
-        if let Some(issue) = verify::first_new(program, &known) {
+        if let Some(issue) = verify::first_new(program, known) {
             return Err(RunError::Broken {
                 pass: "pipeline".to_owned(),
                 issue,
@@ -210,7 +208,7 @@ struct Run<'a, 'm> {
     stage: &'a str,
     blobs: &'a dyn Blobs,
     observer: &'a mut dyn Observer,
-    known: verify::Known,
+    known: &'a verify::Known,
     outcome: Outcome,
 }
 
@@ -353,7 +351,7 @@ impl Run<'_, '_> {
     }
 
     fn check(&self, pass: &'static str, before: &str, rewrites: usize) -> Result<(), RunError> {
-        if let Some(issue) = verify::first_new(self.program, &self.known) {
+        if let Some(issue) = verify::first_new(self.program, self.known) {
             return Err(RunError::Broken {
                 pass: pass.to_owned(),
                 issue,

@@ -12,7 +12,7 @@
 use std::fmt;
 
 use super::matcher::Pass;
-use super::options::{OptionMap, parse_value};
+use super::options::{OptionError, OptionMap, parse_value};
 
 /// How often a group is repeated before the manager gives up and says so.
 pub(super) const MAX_ROUNDS: usize = 10;
@@ -114,6 +114,20 @@ impl Pipeline {
         let mut ids = Vec::new();
         collect(&self.steps, &mut ids);
         ids
+    }
+
+    /// Checks that every pass takes the options it is given.
+    pub fn check_options(&self, passes: &[&'static dyn Pass]) -> Result<(), OptionError> {
+        fn check(steps: &[Step], passes: &[&'static dyn Pass]) -> Result<(), OptionError> {
+            steps.iter().try_for_each(|step| match step {
+                Step::Group(inner) => check(inner, passes),
+                Step::Pass { id, options } => passes
+                    .iter()
+                    .find(|pass| pass.meta().id == id)
+                    .map_or(Ok(()), |pass| pass.matcher(options).map(|_| ())),
+            })
+        }
+        check(&self.steps, passes)
     }
 
     /// Appends the steps of another pipeline.

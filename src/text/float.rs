@@ -266,7 +266,7 @@ mod tests {
         let mut digits = String::new();
         while rest > 0.0 {
             rest *= 16.0;
-            digits.push_str(&format!("{:x}", rest as u8));
+            digits.push(char::from(b"0123456789abcdef"[rest as usize]));
             rest -= rest.floor();
         }
         let point = if digits.is_empty() { "" } else { "." };

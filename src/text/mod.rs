@@ -46,10 +46,15 @@
 //! - Strings escape `\"`, `\\`, `\n`, `\r`, `\t`, and invisible characters as `\u{…}`.
 //! - A comment runs from `//` to the end of the line.
 
+pub mod diff;
+pub mod dot;
+mod elements;
 mod float;
+pub mod json;
 mod lexer;
 mod parser;
 mod printer;
+pub mod summary;
 mod types;
 mod values;
 mod words;
@@ -60,16 +65,17 @@ pub use printer::{
     PrintError, PrintOptions, function_text, print_program, program_text, write_program,
 };
 pub use values::usual_field;
-pub use words::opset_from_word;
+pub use words::{opset_from_word, opset_word};
 
 use crate::ir::{Graph, NodeId, Program, ValueType};
 
 /// The two spellings of MIL text. They differ in scalars: a tensor of rank 0 or a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// `program(1.0)`: a scalar is `tensor<fp16, []>`.
     Program10,
     /// `program(1.3)`: a scalar is `fp16`.
+    #[default]
     Program13,
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use super::Dialect;
 use super::lexer::{Kind, Lexer, Token};
 use super::words::opset_from_word;
-use crate::ir::{Body, BodyBuilder, BuildError, Function, InputOrigin, NamedType, Program};
+use crate::ir::{Body, BodyBuilder, Function, InputOrigin, NamedType, Program};
 
 /// Types, values and blocks may be nested this deep together. Protobuf readers stop at a hundred
 /// messages, and each of these is at least one.
@@ -324,16 +324,6 @@ impl<'s> Parser<'s> {
         Fail
     }
 
-    /// Reports what the graph refuses; what follows from an earlier error is not told again.
-    fn refused(&mut self, error: &BuildError, span: Range<usize>) {
-        if let BuildError::Undefined { name, .. } = error
-            && (self.names_lost || self.poisoned.contains(name))
-        {
-            return;
-        }
-        self.report(span, &error.to_string());
-    }
-
     // Programs and functions.
 
     fn text(&mut self) -> Parse<Parsed> {
@@ -490,14 +480,8 @@ impl<'s> Parser<'s> {
         }
         let outputs = self.block(&mut builder)?;
         self.symbol(b';')?;
-        let names: Vec<String> = outputs.iter().map(|output| output.0.clone()).collect();
-        match builder.finish(&names, attributes) {
-            Ok(body) => Ok(body),
-            Err(error) => {
-                self.refused_output(&error, &outputs);
-                Ok(Body::default())
-            }
-        }
+        // Every output is defined; nothing is left to be refused.
+        builder.finish(&outputs, attributes).map_err(|_| Fail)
     }
 
     fn add_inputs(
@@ -508,17 +492,9 @@ impl<'s> Parser<'s> {
     ) {
         for (named, span) in inputs {
             if let Err(error) = builder.input(named.clone(), origin) {
-                self.refused(&error, span.clone());
+                self.report(span.clone(), &error.to_string());
             }
         }
-    }
-
-    fn refused_output(&mut self, error: &BuildError, outputs: &[(String, Range<usize>)]) {
-        let span = outputs
-            .iter()
-            .find(|(name, _)| matches!(error, BuildError::Undefined { name: at, .. } if at == name))
-            .map_or(self.span(), |(_, span)| span.clone());
-        self.refused(error, span);
     }
 }
 

@@ -1,6 +1,6 @@
 //! MIL text of programs, functions and operations; the module's page has the rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::{fmt, io};
 
 use super::Dialect;
@@ -51,6 +51,19 @@ pub enum PrintError {
     Io(#[from] io::Error),
 }
 
+impl PrintError {
+    /// Refuses the name of a function that the program does not have.
+    pub(super) fn check_function(program: &Program, name: Option<&str>) -> Result<(), Self> {
+        match name {
+            Some(name) if !program.functions.contains_key(name) => Err(Self::NoFunction {
+                name: name.to_owned(),
+                known: program.functions.keys().cloned().collect(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Prints a program into a text sink, piece by piece.
 ///
 /// # Errors
@@ -60,14 +73,7 @@ pub fn print_program(
     program: &Program,
     options: &PrintOptions,
 ) -> Result<(), PrintError> {
-    if let Some(name) = options.function
-        && !program.functions.contains_key(name)
-    {
-        return Err(PrintError::NoFunction {
-            name: name.to_owned(),
-            known: program.functions.keys().cloned().collect(),
-        });
-    }
+    PrintError::check_function(program, options.function)?;
     let dialect = options
         .dialect
         .unwrap_or_else(|| Dialect::for_program(program));
@@ -305,18 +311,17 @@ impl<'a> Printer<'a> {
     }
 
     fn operand_types(&mut self, graph: &Graph, op: &Operation) {
-        let mut seen: Vec<ValueId> = Vec::new();
+        let mut seen: HashSet<ValueId> = HashSet::new();
         for argument in op.arguments() {
             for binding in &argument.bindings {
                 let Binding::Value(value) = binding else {
                     continue;
                 };
-                if seen.contains(value) {
+                let first = seen.is_empty();
+                if !seen.insert(*value) {
                     continue;
                 }
-                self.writer
-                    .push(if seen.is_empty() { "  // " } else { ", " });
-                seen.push(*value);
+                self.writer.push(if first { "  // " } else { ", " });
                 self.writer.name(graph.name(*value));
                 self.writer.push(": ");
                 self.writer.optional_type(graph.ty(*value));

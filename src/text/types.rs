@@ -28,7 +28,7 @@ impl Writer<'_> {
             }
             ValueType::Tuple(types) => {
                 self.push("tuple<");
-                self.separated(types, |w, ty| w.value_type(ty));
+                self.separated(types, Self::value_type);
                 self.push(">");
             }
             ValueType::Dictionary { key, value } => {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::elements::{Element, Elements};
 use super::writer::Writer;
 use crate::ir::{
     BlobRef, Content, DType, Immediate, NewBlob, TensorData, TensorType, Value, ValueType,
@@ -107,12 +108,11 @@ impl Writer<'_> {
         match immediate {
             Immediate::Tensor(data) => self.tensor(data, ty.and_then(ValueType::as_tensor)),
             Immediate::Tuple(values) => {
-                let types = match ty {
-                    Some(ValueType::Tuple(types)) => types.as_slice(),
-                    _ => {
-                        self.push("@tuple ");
-                        &[]
-                    }
+                let types = if let Some(ValueType::Tuple(types)) = ty {
+                    types.as_slice()
+                } else {
+                    self.push("@tuple ");
+                    &[]
                 };
                 self.push("(");
                 self.separated(values.iter().enumerate(), |w, (index, value)| {
@@ -121,26 +121,23 @@ impl Writer<'_> {
                 self.push(")");
             }
             Immediate::List(values) => {
-                let item = match ty {
-                    Some(ValueType::List { item, .. }) => item.as_deref(),
-                    _ => {
-                        self.push("@list ");
-                        None
-                    }
+                let item = if let Some(ValueType::List { item, .. }) = ty {
+                    item.as_deref()
+                } else {
+                    self.push("@list ");
+                    None
                 };
                 self.push("[");
                 self.separated(values, |w, value| w.item(value, item));
                 self.push("]");
             }
             Immediate::Dictionary(pairs) => {
-                let (key_type, value_type) = match ty {
-                    Some(ValueType::Dictionary { key, value }) => {
-                        (key.as_deref(), value.as_deref())
-                    }
-                    _ => {
-                        self.push("@dict ");
-                        (None, None)
-                    }
+                let (key_type, value_type) = if let Some(ValueType::Dictionary { key, value }) = ty
+                {
+                    (key.as_deref(), value.as_deref())
+                } else {
+                    self.push("@dict ");
+                    (None, None)
                 };
                 self.push("{");
                 self.separated(pairs, |w, (key, value)| {
@@ -185,57 +182,28 @@ impl Writer<'_> {
             .and_then(ValueType::as_tensor)
             .filter(|ty| ty.dtype == new.dtype && ty.elements() == Some(new.elements));
         let flat = TensorType::fixed(new.dtype, &[new.elements]);
-        self.bytes(&new.bytes, declared.unwrap_or(&flat), false);
+        let ty = declared.unwrap_or(&flat);
+        match Elements::packed(&new.bytes, ty) {
+            Some(elements) => self.elements(elements, Some(ty)),
+            None => self.raw(&new.bytes),
+        }
     }
 
     fn tensor(&mut self, data: &TensorData, ty: Option<&TensorType>) {
-        if let (TensorData::Bytes(bytes), Some(ty)) = (data, ty) {
-            self.bytes(bytes, ty, usual_field(ty.dtype) != Some("bytes"));
-            return;
-        }
-        if let TensorData::Bytes(bytes) = data {
-            self.raw(bytes);
-            return;
-        }
         if matches!(data, TensorData::Absent) {
             self.push("@no_data");
             return;
         }
-        if ty.and_then(|ty| usual_field(ty.dtype)) != Some(field(data)) {
-            self.put(format_args!("@{} ", field(data)));
+        match (Elements::of(data, ty), data) {
+            (Some(elements), _) => {
+                if ty.and_then(|ty| usual_field(ty.dtype)) != Some(field(data)) {
+                    self.put(format_args!("@{} ", field(data)));
+                }
+                self.elements(elements, ty);
+            }
+            (None, TensorData::Bytes(bytes)) => self.raw(bytes),
+            (None, _) => {}
         }
-        match data {
-            TensorData::Floats(v) => self.elements(v.len(), ty, |w, i| w.fp32(v[i])),
-            TensorData::Doubles(v) => self.elements(v.len(), ty, |w, i| w.fp64(v[i])),
-            TensorData::Ints(v) => {
-                self.elements(v.len(), ty, |w, i| w.put(format_args!("{}", v[i])));
-            }
-            TensorData::LongInts(v) if ty.is_some_and(|ty| ty.dtype == DType::UInt64) => {
-                self.elements(v.len(), ty, |w, i| w.put(format_args!("{}", v[i] as u64)));
-            }
-            TensorData::LongInts(v) => {
-                self.elements(v.len(), ty, |w, i| w.put(format_args!("{}", v[i])));
-            }
-            TensorData::Bools(v) => {
-                self.elements(v.len(), ty, |w, i| {
-                    w.push(if v[i] { "true" } else { "false" })
-                });
-            }
-            TensorData::Strings(v) => self.elements(v.len(), ty, |w, i| w.string(&v[i])),
-            TensorData::Bytes(_) | TensorData::Absent => {}
-        }
-    }
-
-    /// Packed elements, one by one if the bytes fit the type, else as they are.
-    fn bytes(&mut self, bytes: &[u8], ty: &TensorType, mark: bool) {
-        let Some(count) = packed_count(bytes, ty) else {
-            self.raw(bytes);
-            return;
-        };
-        if mark {
-            self.push("@bytes ");
-        }
-        self.elements(count, Some(ty), |w, index| w.packed(bytes, ty.dtype, index));
     }
 
     fn raw(&mut self, bytes: &[u8]) {
@@ -246,52 +214,43 @@ impl Writer<'_> {
         self.push("\"");
     }
 
-    /// One element of packed data; the caller has checked that it is there.
-    fn packed(&mut self, bytes: &[u8], dtype: DType, index: usize) {
-        match dtype {
-            DType::Float16 => self.fp16(u16::from_le_bytes(word(bytes, index))),
-            DType::BFloat16 => self.bf16(u16::from_le_bytes(word(bytes, index))),
-            DType::Float32 => self.fp32(f32::from_le_bytes(word(bytes, index))),
-            DType::Float64 => self.fp64(f64::from_le_bytes(word(bytes, index))),
-            DType::Float8E4M3FN => self.fp8_e4m3fn(u8::from_le_bytes(word(bytes, index))),
-            DType::Float8E5M2 => self.fp8_e5m2(u8::from_le_bytes(word(bytes, index))),
-            DType::Int8 => self.put(format_args!("{}", i8::from_le_bytes(word(bytes, index)))),
-            DType::Int16 => self.put(format_args!("{}", i16::from_le_bytes(word(bytes, index)))),
-            DType::UInt16 => self.put(format_args!("{}", u16::from_le_bytes(word(bytes, index)))),
-            DType::Int32 => self.put(format_args!("{}", i32::from_le_bytes(word(bytes, index)))),
-            DType::UInt32 => self.put(format_args!("{}", u32::from_le_bytes(word(bytes, index)))),
-            DType::Int64 => self.put(format_args!("{}", i64::from_le_bytes(word(bytes, index)))),
-            DType::UInt64 => self.put(format_args!("{}", u64::from_le_bytes(word(bytes, index)))),
-            DType::Int4 => {
-                let nibble = bits(bytes, 4, index) as i8;
-                self.put(format_args!("{}", nibble << 4 >> 4));
-            }
-            DType::UInt1 | DType::UInt2 | DType::UInt3 | DType::UInt4 | DType::UInt6 => {
-                let width = dtype.bits().unwrap_or(8);
-                self.put(format_args!("{}", bits(bytes, width, index)));
-            }
-            DType::Bool | DType::UInt8 | DType::String | DType::Unused | DType::Other(_) => {
-                self.put(format_args!("{}", u8::from_le_bytes(word(bytes, index))));
-            }
+    fn element(&mut self, element: Element) {
+        match element {
+            Element::Float16(bits) => self.fp16(bits),
+            Element::BFloat16(bits) => self.bf16(bits),
+            Element::Float32(value) => self.fp32(value),
+            Element::Float64(value) => self.fp64(value),
+            Element::Float8E4M3FN(bits) => self.fp8_e4m3fn(bits),
+            Element::Float8E5M2(bits) => self.fp8_e5m2(bits),
+            Element::Signed(value) => self.put(format_args!("{value}")),
+            Element::Unsigned(value) => self.put(format_args!("{value}")),
+            Element::Bool(value) => self.push(if value { "true" } else { "false" }),
+            Element::Text(text) => self.string(text),
         }
     }
 
     /// The elements of a tensor: one of a scalar stands alone; those of a tensor stand in brackets,
     /// nested by the shape if their number is the one that the shape asks for.
-    fn elements(
-        &mut self,
-        count: usize,
-        ty: Option<&TensorType>,
-        mut element: impl FnMut(&mut Self, usize),
-    ) {
+    fn elements(&mut self, elements: Elements, ty: Option<&TensorType>) {
+        let count = elements.len();
         if count == 1 && ty.is_some_and(|ty| ty.rank == 0 && ty.dims.is_empty()) {
-            element(self, 0);
+            self.element(elements.get(0));
+            return;
+        }
+        if count == 0 {
+            self.push("[]");
+            return;
+        }
+        if let Some(shown) = self.style.cut.filter(|cut| *cut < count) {
+            self.push("[");
+            self.separated(0..shown, |w, index| w.element(elements.get(index)));
+            self.put(format_args!(", … {} more]", count - shown));
             return;
         }
         let shape = ty
             .and_then(TensorType::shape)
-            .filter(|shape| shape.len() > 1 && product(shape) == Some(count as u64) && count > 0)
-            .unwrap_or_else(|| vec![count.max(1) as u64]);
+            .filter(|shape| shape.len() > 1 && product(shape) == Some(count as u64))
+            .unwrap_or_else(|| vec![count as u64]);
         // blocks[d] is the number of elements inside one bracket of depth d.
         let mut blocks: Vec<usize> = Vec::with_capacity(shape.len());
         let mut block = 1usize;
@@ -300,17 +259,6 @@ impl Writer<'_> {
             blocks.push(block);
         }
         blocks.reverse();
-        let shown = self.style.cut.filter(|cut| *cut < count);
-        if let Some(shown) = shown {
-            self.push("[");
-            self.separated(0..shown, &mut element);
-            self.put(format_args!(", … {} more]", count - shown));
-            return;
-        }
-        if count == 0 {
-            self.push("[]");
-            return;
-        }
         for index in 0..count {
             let opening = blocks.iter().rev().take_while(|b| index % **b == 0).count();
             if index > 0 {
@@ -319,7 +267,7 @@ impl Writer<'_> {
             for _ in 0..opening {
                 self.push("[");
             }
-            element(self, index);
+            self.element(elements.get(index));
             let closing = blocks
                 .iter()
                 .rev()
@@ -336,44 +284,6 @@ fn product(shape: &[u64]) -> Option<u64> {
     shape
         .iter()
         .try_fold(1u64, |product, size| product.checked_mul(*size))
-}
-
-/// Number of elements in packed bytes, if they are whole elements of a type that has a literal and,
-/// for elements smaller than a byte, exactly those of the shape with zeros as padding.
-fn packed_count(bytes: &[u8], ty: &TensorType) -> Option<usize> {
-    let width = ty.dtype.bits()?;
-    if width >= 8 {
-        let size = width as usize / 8;
-        return (bytes.len() % size == 0).then(|| bytes.len() / size);
-    }
-    let count = ty.elements()?;
-    let used = count.checked_mul(width.into())?;
-    if used.div_ceil(8) != bytes.len() as u64 {
-        return None;
-    }
-    let padding_is_zero = match (used % 8, bytes.last()) {
-        (0, _) | (_, None) => true,
-        (used, Some(last)) => last >> used == 0,
-    };
-    padding_is_zero.then_some(count as usize)
-}
-
-/// The `index`-th group of `N` bytes; zeros beyond the end.
-fn word<const N: usize>(bytes: &[u8], index: usize) -> [u8; N] {
-    bytes
-        .chunks_exact(N)
-        .nth(index)
-        .and_then(|chunk| chunk.try_into().ok())
-        .unwrap_or([0; N])
-}
-
-/// The `index`-th element of `width` bits, lowest bits first; it may straddle two bytes.
-fn bits(bytes: &[u8], width: u32, index: usize) -> u8 {
-    let start = index * width as usize;
-    let low = bytes.get(start / 8).copied().unwrap_or(0);
-    let high = bytes.get(start / 8 + 1).copied().unwrap_or(0);
-    let pair = u16::from_le_bytes([low, high]) >> (start % 8);
-    (pair & ((1 << width) - 1)) as u8
 }
 
 /// FNV-1a of 64 bits: tells whether two new blobs are the same in two prints.

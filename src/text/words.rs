@@ -28,6 +28,14 @@ pub fn opset_from_word(word: &str) -> &str {
         .map_or(word, |pair| pair.0)
 }
 
+/// The word that stands for an opset key in `func main<…>`, if there is one.
+pub fn opset_word(opset: &str) -> Option<&'static str> {
+    OPSETS
+        .iter()
+        .find(|pair| pair.0 == opset)
+        .map(|pair| pair.1)
+}
+
 impl Dialect {
     /// The dialect in which Core ML's compiler writes a function of this opset: `program(1.0)`
     /// before `CoreML8` (iOS 18), `program(1.3)` from then on.
@@ -80,8 +88,8 @@ impl Writer<'_> {
 
     /// The word of an opset.
     pub(super) fn opset(&mut self, opset: &str) {
-        if let Some(pair) = OPSETS.iter().find(|pair| pair.0 == opset) {
-            self.push(pair.1);
+        if let Some(word) = opset_word(opset) {
+            self.push(word);
         } else if OPSETS.iter().any(|pair| pair.1 == opset) {
             self.quoted(opset, '`');
         } else {

@@ -1,5 +1,6 @@
 //! Statements and blocks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,12 +17,9 @@ struct Places {
     operands: Vec<Range<usize>>,
 }
 
-impl Parser<'_> {
-    /// `{ statements } -> (outputs)`; the outputs with their places.
-    pub(super) fn block(
-        &mut self,
-        builder: &mut BodyBuilder,
-    ) -> Parse<Vec<(String, Range<usize>)>> {
+impl<'s> Parser<'s> {
+    /// `{ statements } -> (outputs)`; those of the outputs that are defined.
+    pub(super) fn block(&mut self, builder: &mut BodyBuilder) -> Parse<Vec<String>> {
         self.symbol(b'{')?;
         while !self.at_symbol(b'}') {
             if self.token.kind == Kind::End || self.at_word("func") {
@@ -40,7 +38,10 @@ impl Parser<'_> {
         let mut outputs = Vec::new();
         self.list(b')', |parser| {
             let span = parser.span();
-            outputs.push((parser.name("the name of an output")?, span));
+            let name = parser.name("the name of an output")?;
+            if !parser.undefined(builder, &[span]) {
+                outputs.push(name);
+            }
             Ok(())
         })?;
         Ok(outputs)
@@ -86,12 +87,33 @@ impl Parser<'_> {
             self.poison(&places.results);
             return Err(Fail);
         }
-        if let Err(error) = builder.op(draft) {
+        let undefined = self.undefined(builder, &places.operands);
+        if !undefined && let Err(error) = builder.op(draft) {
             let place = self.place_of(&error, &places);
-            self.refused(&error, place.unwrap_or(start..start));
+            self.report(place.unwrap_or(start..start), &error.to_string());
+            self.poison(&places.results);
+        } else if undefined {
             self.poison(&places.results);
         }
         Ok(())
+    }
+
+    /// Whether one of the names is not defined here. Reported, unless it follows from an earlier
+    /// error.
+    pub(super) fn undefined(&mut self, builder: &BodyBuilder, names: &[Range<usize>]) -> bool {
+        let mut found = false;
+        for span in names {
+            let name = self.name_at(span);
+            if builder.is_defined(&name) {
+                continue;
+            }
+            found = true;
+            if !self.names_lost && !self.poisoned.contains(name.as_ref()) {
+                let why = format!("`{name}` is used before it is defined, or never is");
+                self.report(span.clone(), &why);
+            }
+        }
+        found
     }
 
     fn parts(
@@ -177,30 +199,17 @@ impl Parser<'_> {
     fn nested_block(&mut self, builder: &mut BodyBuilder) -> Parse<Graph> {
         builder.begin_block();
         let parts = self.nested_parts(builder);
-        let (outputs, attributes) = match parts {
-            Ok(parts) => parts,
-            Err(Fail) => {
-                // Without outputs nothing can be refused; this only leaves the block.
-                let _ = builder.end_block(&[], BTreeMap::new());
-                return Err(Fail);
-            }
-        };
-        let names: Vec<String> = outputs.iter().map(|output| output.0.clone()).collect();
-        match builder.end_block(&names, attributes) {
-            Ok(graph) => Ok(graph),
-            Err(error) => {
-                self.refused_output(&error, &outputs);
-                let _ = builder.end_block(&[], BTreeMap::new());
-                Ok(Graph::new())
-            }
-        }
+        // A faulty block is left too; without outputs nothing can be refused.
+        let (outputs, attributes) = parts.as_ref().ok().cloned().unwrap_or_default();
+        let graph = builder.end_block(&outputs, attributes);
+        parts?;
+        graph.map_err(|_| Fail)
     }
 
-    #[expect(clippy::type_complexity, reason = "two parts, used once")]
     fn nested_parts(
         &mut self,
         builder: &mut BodyBuilder,
-    ) -> Parse<(Vec<(String, Range<usize>)>, BTreeMap<String, Value>)> {
+    ) -> Parse<(Vec<String>, BTreeMap<String, Value>)> {
         let inputs = self.inputs()?;
         self.add_inputs(builder, &inputs, InputOrigin::Block);
         let attributes = if self.at_symbol(b'[') {
@@ -215,7 +224,7 @@ impl Parser<'_> {
     fn poison(&mut self, results: &[Range<usize>]) {
         for span in results {
             let name = self.name_at(span);
-            self.poisoned.insert(name);
+            self.poisoned.insert(name.into_owned());
         }
     }
 
@@ -235,11 +244,12 @@ impl Parser<'_> {
     }
 
     /// The name in a place where one has been read.
-    fn name_at(&mut self, span: &Range<usize>) -> String {
-        if self.slice(span.clone()).starts_with('`') {
-            self.unescape(span.clone()).unwrap_or_default()
+    fn name_at(&mut self, span: &Range<usize>) -> Cow<'s, str> {
+        let text = self.slice(span.clone());
+        if text.starts_with('`') {
+            self.unescape(span.clone()).unwrap_or_default().into()
         } else {
-            self.slice(span.clone()).to_owned()
+            text.into()
         }
     }
 }

@@ -261,7 +261,9 @@ impl Parser<'_> {
                     None => return self.check_shape(start, &shape, even, ty),
                 }
             }
-            self.symbol(b',').map_err(|Fail| Fail)?;
+            if !self.eat_symbol(b',') {
+                return Err(self.expected("`,` or `]`"));
+            }
         }
     }
 
@@ -272,15 +274,13 @@ impl Parser<'_> {
         even: bool,
         ty: Option<&TensorType>,
     ) -> Parse<()> {
-        if shape.len() < 2 {
-            return Ok(());
-        }
         let declared = ty.and_then(TensorType::shape);
         let why = if !even {
             "the brackets do not all hold the same number of elements".to_owned()
-        } else if declared
-            .as_deref()
-            .is_some_and(|declared| declared != shape)
+        } else if shape.len() > 1
+            && declared
+                .as_deref()
+                .is_some_and(|declared| declared != shape)
         {
             let declared = declared.unwrap_or_default();
             format!("the brackets have the shape {shape:?}, the type says {declared:?}")

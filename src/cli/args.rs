@@ -1,0 +1,180 @@
+//! The arguments of all commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A graph-pass compiler and linter for Core ML ML Programs.
+#[derive(Debug, Parser)]
+#[command(name = "milwright", version, about, max_term_width = 100)]
+pub(super) struct Cli {
+    /// When to use colours.
+    #[arg(long, value_enum, default_value_t = Color::Auto, global = true)]
+    pub(super) color: Color,
+    /// Say nothing but results and errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Say more.
+    #[arg(short, long, global = true)]
+    pub(super) verbose: bool,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run passes over a model and write the result.
+    Optimize(Box<OptimizeArgs>),
+    /// Show the program as text.
+    Print(PrintArgs),
+    /// Show all passes.
+    List(ListArgs),
+    /// Show the page of a pass.
+    Explain(ExplainArgs),
+    /// Show, for each near match of a pass, what stopped it.
+    Why(WhyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OptimizeArgs {
+    /// The model: an .mlpackage folder, a zip of one, or a bare .mlmodel.
+    pub(super) model: PathBuf,
+    /// Where to write the result: a folder, a zip if it ends in .zip, text if it ends in .mil.
+    #[arg(short, long, required_unless_present = "dry_run")]
+    pub(super) output: Option<PathBuf>,
+    /// A named pipeline (none, default, llm, ane-direct) or passes: `a,b{option=1},(c,d)*`.
+    #[arg(long, value_name = "NAME|TEXT")]
+    pub(super) pipeline: Option<String>,
+    /// Passes to run: alone they are the whole pipeline, else they come after it.
+    #[arg(long, value_name = "LIST")]
+    pub(super) passes: Option<String>,
+    /// Passes to leave out.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(super) skip: Vec<String>,
+    /// Set an option of a pass.
+    #[arg(long, value_name = "PASS.OPTION=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Allow passes that change inputs, outputs or states.
+    #[arg(long)]
+    pub(super) interface_changes: bool,
+    /// Stop after this many rewrites.
+    #[arg(long, value_name = "N")]
+    pub(super) max_rewrites: Option<usize>,
+    /// Print the program around each pass.
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub(super) print: Option<PrintWhen>,
+    /// Print what the passes did, or did not do and why.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub(super) remarks: Option<Remarks>,
+    /// Write a report as JSON.
+    #[arg(long, value_name = "FILE.json")]
+    pub(super) report: Option<PathBuf>,
+    /// Print how long each pass took.
+    #[arg(long)]
+    pub(super) timings: bool,
+    /// Write nothing.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Replace an existing output.
+    #[arg(long)]
+    pub(super) force: bool,
+    /// Write a model although its weight files are missing.
+    #[arg(long)]
+    pub(super) allow_missing_weights: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrintWhen {
+    /// The program before each pass.
+    Before,
+    /// The program after each pass.
+    After,
+    /// What each pass changed.
+    Diff,
+    /// The program after each pass that changed something.
+    Changed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Remarks {
+    /// Both kinds.
+    All,
+    /// Rewrites that were made.
+    Applied,
+    /// Patterns that nearly matched.
+    Missed,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PrintArgs {
+    /// The model.
+    pub(super) model: PathBuf,
+    /// Only this function.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The dialect of MIL text; by default the one that the model's opset goes with.
+    #[arg(long, value_enum)]
+    pub(super) dialect: Option<DialectArg>,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Format::Mil)]
+    pub(super) format: Format,
+    /// Also show the types of operands.
+    #[arg(long)]
+    pub(super) types: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DialectArg {
+    /// `program(1.0)`: scalars are tensors of rank 0.
+    #[value(name = "1.0")]
+    V10,
+    /// `program(1.3)`: scalars have types of their own.
+    #[value(name = "1.3")]
+    V13,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// MIL text.
+    Mil,
+    /// A summary for people.
+    Summary,
+    /// JSON for programs.
+    Json,
+    /// A Graphviz graph.
+    Dot,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Only passes of this family.
+    #[arg(long, value_name = "F")]
+    pub(super) family: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Id of the pass.
+    pub(super) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WhyArgs {
+    /// The model.
+    pub(super) model: PathBuf,
+    /// Id of the pass, with options if any: `pass{option=1}`.
+    pub(super) pass: String,
+    /// Only this operation, by its own name or that of a result.
+    #[arg(long, value_name = "NAME")]
+    pub(super) op: Option<String>,
+}

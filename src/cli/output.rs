@@ -1,0 +1,74 @@
+//! Where the commands write: results to standard output, the rest to standard error.
+
+use std::io::{self, Write};
+
+use super::args::{Cli, Color};
+
+/// Bold red, for the word `error`.
+const ERROR: &str = "\u{1b}[1;31m";
+/// Bold yellow, for the word `warning`.
+const WARNING: &str = "\u{1b}[1;33m";
+/// Back to normal.
+const RESET: &str = "\u{1b}[0m";
+
+/// The streams and how to use them.
+pub(super) struct Output {
+    color: anstream::ColorChoice,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Output {
+    pub(super) fn new(cli: &Cli) -> Self {
+        Self {
+            color: match cli.color {
+                Color::Auto => anstream::ColorChoice::Auto,
+                Color::Always => anstream::ColorChoice::Always,
+                Color::Never => anstream::ColorChoice::Never,
+            },
+            quiet: cli.quiet,
+            verbose: cli.verbose,
+        }
+    }
+
+    /// True if only results and errors are wanted.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// True if more than usual is wanted.
+    pub(super) fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// A buffered writer to standard output.
+    pub(super) fn results(&self) -> impl Write {
+        io::BufWriter::new(anstream::AutoStream::new(io::stdout().lock(), self.color))
+    }
+
+    /// A line for the reader that is neither result nor problem; not with `--quiet`.
+    pub(super) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.diagnostic(text);
+        }
+    }
+
+    /// A warning; not with `--quiet`.
+    pub(super) fn warning(&self, text: &str) {
+        if !self.quiet {
+            self.diagnostic(&format!("{WARNING}warning{RESET}: {text}"));
+        }
+    }
+
+    /// An error with its causes on one line.
+    pub(super) fn error(&self, error: &anyhow::Error) {
+        self.diagnostic(&format!("{ERROR}error{RESET}: {error:#}"));
+    }
+
+    /// A line that was asked for, on standard error whatever `--quiet` says.
+    pub(super) fn diagnostic(&self, text: &str) {
+        let mut stream = anstream::AutoStream::new(io::stderr().lock(), self.color);
+        // There is nowhere left to report that standard error is gone.
+        let _ = writeln!(stream, "{text}");
+    }
+}

@@ -1,0 +1,79 @@
+//! `milwright why`: for each near match of a pass, what stopped it.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+
+use super::args::WhyArgs;
+use super::output::Output;
+use super::{explain, open};
+use crate::pass::{Manager, Pipeline, Remark, RemarkKind, Settings, Step};
+use crate::passes;
+
+pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let name = args.pass.split('{').next().unwrap_or_default().trim();
+    let id = explain::find(name)?.meta().id;
+    let pipeline = Pipeline::parse(&args.pass, passes::ALL)?;
+    let [Step::Pass { options, .. }] = pipeline.steps.as_slice() else {
+        bail!("`{}` is not one pass", args.pass);
+    };
+    let mut file = open(&args.model, output)?.file;
+    let stages: Vec<String> = file.model.programs().into_iter().map(|p| p.stage).collect();
+    let weights = std::sync::Arc::clone(file.weights());
+    let manager = Manager::new(passes::ALL, Settings::default());
+    let mut remarks = Vec::new();
+    for (stage, program) in stages.iter().zip(file.model.programs_mut()) {
+        remarks.extend(manager.report(id, options, program, stage, weights.as_ref())?);
+    }
+    if let Some(op) = &args.op {
+        let exists = file
+            .model
+            .programs()
+            .iter()
+            .any(|part| part.program.has_op(op));
+        if !exists {
+            bail!("no operation or value `{op}` in {}", args.model.display());
+        }
+        remarks.retain(|remark| concerns(remark, op));
+    }
+    write(&remarks, id, args.op.as_deref(), output).context("cannot write the result")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn concerns(remark: &Remark, op: &str) -> bool {
+    remark.place.op == op
+        || remark
+            .stopped_at
+            .as_ref()
+            .is_some_and(|place| place.op == op)
+}
+
+fn write(remarks: &[Remark], id: &str, op: Option<&str>, output: &Output) -> std::io::Result<()> {
+    let mut out = output.results();
+    let of_kind = |kind| remarks.iter().filter(move |remark| remark.kind == kind);
+    let (matches, misses) = (
+        of_kind(RemarkKind::Applied).count(),
+        of_kind(RemarkKind::Missed).count(),
+    );
+    for remark in of_kind(RemarkKind::Missed) {
+        writeln!(out, "{}: {}", remark.place, remark.what)?;
+        if let Some(place) = &remark.stopped_at {
+            writeln!(out, "    stopped at {} ({})", place.op, place.op_type)?;
+        }
+    }
+    for remark in of_kind(RemarkKind::Applied) {
+        if op.is_some() || output.is_verbose() {
+            writeln!(out, "{}: matches: {}", remark.place, remark.what)?;
+        }
+    }
+    if let (Some(op), 0, 0) = (op, matches, misses) {
+        writeln!(
+            out,
+            "{op}: {id} sees nothing here that resembles its pattern"
+        )?;
+    }
+    out.flush()?;
+    output.note(&format!("{id}: {matches} matches, {misses} near matches"));
+    Ok(())
+}
