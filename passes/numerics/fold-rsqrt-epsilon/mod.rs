@@ -160,11 +160,14 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uni
     if block.tensor(value).is_none() || block.tensor(value) != block.tensor(root.under) {
         return Attempt::missed(
             add,
-            "the constant's shape makes the sum larger than the value",
+            "the constant's shape gives the sum another shape than the value",
         );
     }
     if block.tensor(value) != block.tensor(result) {
-        return Attempt::missed(node, "the result is larger than what stands under the root");
+        return Attempt::missed(
+            node,
+            "the result has another shape than what stands under the root",
+        );
     }
     let (Some(dtype), Some(opset)) = (block.dtype(value), block.opset) else {
         return Attempt::missed(node, "the opset is not known");
@@ -175,12 +178,14 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uni
         .is_none_or(|mut mates| mates.any(|mate| mate == "x"));
     let stored = if own_type { dtype } else { DType::Float32 };
     if !is_normal(epsilon, stored) && epsilon != 0.0 {
+        let reason = if stored == DType::Float16 {
+            format!(", and {} wants it in x's type", opset.name())
+        } else {
+            String::new()
+        };
         return Attempt::missed(
             add,
-            format!(
-                "epsilon {epsilon:e} is no normal {stored} number, and {} wants it in x's type",
-                opset.name()
-            ),
+            format!("epsilon {epsilon:e} is no normal {stored} number{reason}"),
         );
     }
     let what = format!(
