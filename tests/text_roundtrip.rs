@@ -9,8 +9,8 @@ use milwright::ir::Program;
 use milwright::model::{Model, Placements};
 use milwright::text::{Dialect, ParseError, PrintOptions, parse, program_text};
 
-/// All files of this name below a folder, sorted.
-fn files(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
+/// All files with this extension below a folder, sorted.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -21,11 +21,7 @@ fn files(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path
-                .file_name()
-                .and_then(|n| n.to_str())
-                .is_some_and(wanted)
-            {
+            } else if path.extension().is_some_and(|own| own == extension) {
                 found.push(path);
             }
         }
@@ -84,14 +80,10 @@ fn check_model(path: &Path) -> usize {
     count
 }
 
-fn is_model(name: &str) -> bool {
-    name.ends_with(".mlmodel")
-}
-
 #[test]
 fn test_packages_go_through_their_text_unchanged() {
     let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packages");
-    let programs: usize = files(&packages, &is_model)
+    let programs: usize = files(&packages, "mlmodel")
         .iter()
         .map(|f| check_model(f))
         .sum();
@@ -103,7 +95,7 @@ fn every_package_of_the_corpus_goes_through_its_text_unchanged() {
     let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS") else {
         return;
     };
-    let programs: usize = files(Path::new(&corpus), &is_model)
+    let programs: usize = files(Path::new(&corpus), "mlmodel")
         .iter()
         .map(|file| check_model(file))
         .sum();
@@ -126,7 +118,7 @@ fn texts_of_the_compiler_print_back_as_they_were() {
         return;
     };
     let mut count = 0;
-    for path in files(Path::new(&corpus), &|name| name.ends_with(".mil")) {
+    for path in files(Path::new(&corpus), "mil") {
         let origin = path.display().to_string();
         let source = fs::read_to_string(&path).expect("the corpus has text models only");
         let parsed = parse(&source, &origin).unwrap_or_else(|errors| panic!("{}", errors[0]));
@@ -134,7 +126,7 @@ fn texts_of_the_compiler_print_back_as_they_were() {
         let again = read(&printed, &origin);
         assert_eq!(print(&again, Some(parsed.dialect)), printed, "{origin}");
         let statements = |text: &str| text.lines().map(normalized).collect::<Vec<_>>();
-        if origin.ends_with("model.mil") {
+        if path.file_name().is_some_and(|name| name == "model.mil") {
             assert_eq!(statements(&printed), statements(&source), "{origin}");
         }
         count += 1;

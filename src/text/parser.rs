@@ -369,32 +369,35 @@ impl<'s> Parser<'s> {
         self.symbol(b'{')?;
         while !self.at_symbol(b'}') {
             let start = self.token.start;
-            match self.function() {
-                Ok((name, function)) => {
-                    if program.functions.contains_key(&name) {
-                        let why = format!("there already is a function `{name}`");
-                        self.report(start..start + "func".len(), &why);
-                    }
-                    program.functions.insert(name, function);
-                }
-                Err(Fail) => {
-                    if self.token.start == start {
-                        self.advance();
-                    }
-                    while self.token.kind != Kind::End && !self.at_word("func") {
-                        self.advance();
-                    }
-                    if self.token.kind == Kind::End {
-                        return Err(Fail);
-                    }
-                }
+            let Ok((name, function)) = self.function() else {
+                self.skip_function(start)?;
+                continue;
+            };
+            if program.functions.contains_key(&name) {
+                let why = format!("there already is a function `{name}`");
+                self.report(start..start + "func".len(), &why);
             }
+            program.functions.insert(name, function);
         }
         self.advance();
         if self.token.kind != Kind::End {
             return Err(self.expected("the end of the text"));
         }
         Ok(program)
+    }
+
+    /// Goes on at the next function after a faulty one that began at `start`.
+    fn skip_function(&mut self, start: usize) -> Parse<()> {
+        if self.token.start == start {
+            self.advance();
+        }
+        while !self.at_word("func") {
+            if self.token.kind == Kind::End {
+                return Err(Fail);
+            }
+            self.advance();
+        }
+        Ok(())
     }
 
     fn function(&mut self) -> Parse<(String, Function)> {

@@ -403,7 +403,7 @@ impl Parser<'_> {
         self.symbol(b')')?;
         let most = format.map_or_else(
             || range.map_or(0.0, |(least, most)| (-least).max(most).min(1 << 62) as f64),
-            |format| format.largest(),
+            Format::largest,
         );
         if !(0.0..=most).contains(&scale) {
             let why = format!("the scale must be from 0 to {most}, the largest of the type");

@@ -313,9 +313,10 @@ fn deep_nesting_is_an_error_and_not_the_end_of_the_stack() {
     assert!(messages(&program(&blocks))[0].contains("nested more than"));
     // Just within the limit everything still fits the stack.
     let some = MAX_DEPTH - 5;
-    let blocks: String = (0..some)
+    let blocks: Vec<String> = (0..some)
         .map(|i| format!("fp16 y{i} = cond(x = x) () {{\n"))
         .collect();
+    let blocks = blocks.concat();
     let ends = "} -> (x);\n".repeat(some);
     assert_eq!(messages(&program(&(blocks + &ends))), [""; 0]);
 }

@@ -129,7 +129,6 @@ impl Parser<'_> {
         Ok(values)
     }
 
-    #[expect(clippy::type_complexity, reason = "the type of a dictionary's content")]
     fn pairs(
         &mut self,
         key_type: Option<&ValueType>,
