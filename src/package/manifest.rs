@@ -4,6 +4,7 @@
 //! is kept as text and written back byte for byte; only a package that gains its first weights gets
 //! one more item.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
@@ -26,6 +27,9 @@ const AUTHOR: &str = "com.apple.CoreML";
 
 /// Name of the item that holds the weight files.
 const WEIGHTS: &str = "weights";
+
+/// File name of the root model of a new package.
+const MODEL: &str = "model.mlmodel";
 
 /// What is wrong with a manifest. Names and paths are quoted as the manifest spells them.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +108,32 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
+    /// The manifest of a new package that holds a root model and nothing else, laid out as
+    /// coremltools does.
+    pub(super) fn new() -> Self {
+        let path = format!("{AUTHOR}/{MODEL}");
+        let identifier = identifier_of(&path, 0);
+        let mut entries = Map::new();
+        entries.insert(
+            identifier.clone(),
+            item(MODEL, "CoreML Model Specification", &path),
+        );
+        let mut value = Map::new();
+        value.insert("fileFormatVersion".to_owned(), "1.0.0".into());
+        value.insert("itemInfoEntries".to_owned(), entries.into());
+        value.insert("rootModelIdentifier".to_owned(), identifier.into());
+        let root = Path::new(DATA).join(path);
+        Self {
+            text: text_of(&value).unwrap_or_default(),
+            value,
+            items: vec![Item {
+                path: root.clone(),
+                gone: false,
+            }],
+            root,
+        }
+    }
+
     /// Reads and checks the manifest of the package in `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self, ManifestError> {
         let text = fs::read(folder.join(MANIFEST)).map_err(ManifestError::Read)?;
@@ -165,7 +195,7 @@ impl Manifest {
     /// The manifest's bytes with one item more for each of `folders` (relative to the package's
     /// folder) that no item covers yet. Written as coremltools does: sorted keys, four spaces. The
     /// identifier of a new item follows from its path, so that equal input gives equal bytes.
-    pub(super) fn with_weights(&self, folders: &[PathBuf]) -> Vec<u8> {
+    pub(super) fn with_weights(&self, folders: &BTreeSet<PathBuf>) -> Vec<u8> {
         let mut value = self.value.clone();
         let mut added = false;
         for folder in folders {
@@ -187,33 +217,44 @@ impl Manifest {
                 }
                 identifier = identifier_of(&path, attempt);
             }
-            let mut entry = Map::new();
-            for (key, text) in [
-                ("author", AUTHOR),
-                ("description", "CoreML Model Weights"),
-                ("name", WEIGHTS),
-                ("path", path.as_str()),
-            ] {
-                entry.insert(key.to_owned(), Value::String(text.to_owned()));
-            }
-            entries.insert(identifier, Value::Object(entry));
+            entries.insert(identifier, item(WEIGHTS, "CoreML Model Weights", &path));
             added = true;
         }
         if !added {
             return self.text.clone();
         }
-        let mut text = Vec::new();
-        let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-        let mut serializer = serde_json::Serializer::with_formatter(&mut text, format);
-        if value.serialize(&mut serializer).is_err() {
+        let Some(mut text) = text_of(&value) else {
             // Values that were parsed from JSON always serialize; the old text is still a manifest.
             return self.text.clone();
-        }
+        };
         if self.text.ends_with(b"\n") {
             text.push(b'\n');
         }
         text
     }
+}
+
+/// An entry for something that Core ML tools know.
+fn item(name: &str, description: &str, path: &str) -> Value {
+    let mut entry = Map::new();
+    for (key, text) in [
+        ("author", AUTHOR),
+        ("description", description),
+        ("name", name),
+        ("path", path),
+    ] {
+        entry.insert(key.to_owned(), Value::String(text.to_owned()));
+    }
+    Value::Object(entry)
+}
+
+/// JSON as coremltools writes it: sorted keys, four spaces.
+fn text_of(value: &Map<String, Value>) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut text, format);
+    value.serialize(&mut serializer).ok()?;
+    Some(text)
 }
 
 /// A byte order mark is not JSON, yet some editors write one.

@@ -26,6 +26,7 @@ mod tree;
 pub mod weights;
 mod zip_output;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -85,16 +86,20 @@ pub struct Package {
     kind: Kind,
     /// The path as given, for messages.
     path: PathBuf,
-    /// The same path, absolute and without links, for the comparison with an output.
-    place: PathBuf,
+    /// What an output must not touch, absolute and without links: the package itself, and files
+    /// that go into it.
+    places: Vec<PathBuf>,
     /// Folder that holds the files.
     root: PathBuf,
     tree: Tree,
     manifest: Option<Manifest>,
     metadata: Option<serde_json::Value>,
     model_path: PathBuf,
-    model: Map,
+    /// `None` in a new package.
+    model: Option<Map>,
     weights: Arc<Weights>,
+    /// Weight files from elsewhere, by their paths relative to the package.
+    added: BTreeMap<PathBuf, PathBuf>,
     warnings: Vec<String>,
 }
 
@@ -213,15 +218,16 @@ impl Package {
         let model_path = manifest.root.clone();
         Ok(Self {
             kind: Kind::Folder,
-            model: open_model_file(&root.join(&model_path), &path.join(&model_path))?,
+            model: Some(open_model_file(&root.join(&model_path), &path.join(&model_path))?),
             weights: Arc::new(Weights::new(&root, &model_path, &tree.files, temporary)),
             path: path.to_owned(),
-            place,
+            places: vec![place],
             root,
             tree,
             manifest: Some(manifest),
             metadata: None,
             model_path,
+            added: BTreeMap::new(),
             warnings,
         })
     }
@@ -248,15 +254,16 @@ impl Package {
         };
         Ok(Self {
             kind: Kind::Compiled,
-            model: open_model_file(&root.join(&model_path), &path.join(&model_path))?,
+            model: Some(open_model_file(&root.join(&model_path), &path.join(&model_path))?),
             weights: Arc::new(Weights::new(&root, &model_path, &tree.files, temporary)),
             path: path.to_owned(),
-            place,
+            places: vec![place],
             root,
             tree,
             manifest: None,
             metadata,
             model_path,
+            added: BTreeMap::new(),
             warnings,
         })
     }
@@ -272,17 +279,63 @@ impl Package {
         tree.files.sort();
         Ok(Self {
             kind: Kind::Model,
-            model: open_model_file(path, path)?,
+            model: Some(open_model_file(path, path)?),
             weights,
             path: path.to_owned(),
-            place,
+            places: vec![place],
             root,
             tree,
             manifest: None,
             metadata: None,
             model_path,
+            added: BTreeMap::new(),
             warnings: Vec::new(),
         })
+    }
+
+    /// A new package without weights, laid out as coremltools does. [`Package::save`] gives it its
+    /// root model.
+    pub fn create() -> Self {
+        let manifest = Manifest::new();
+        let model_path = manifest.root.clone();
+        Self {
+            kind: Kind::Folder,
+            path: PathBuf::new(),
+            places: Vec::new(),
+            root: PathBuf::new(),
+            tree: Tree::default(),
+            metadata: None,
+            model: None,
+            weights: Arc::new(Weights::new(Path::new(""), &model_path, &[], None)),
+            manifest: Some(manifest),
+            model_path,
+            added: BTreeMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The same package with other weight files: each by its name as the program spells it, and the
+    /// path where it lies. A file of that name in the package gives way; files that are not named
+    /// stay.
+    pub fn with_weight_files(
+        mut self,
+        files: impl IntoIterator<Item = (String, PathBuf)>,
+    ) -> Result<Self, WeightsError> {
+        for (name, path) in files {
+            let within = self.weights.resolve(&name)?;
+            self.added.insert(within, path);
+        }
+        self.weights = Arc::new(self.weights.with_files(&self.added));
+        let paths = self.added.values();
+        self.places
+            .extend(paths.filter_map(|path| fs::canonicalize(path).ok()));
+        Ok(self)
+    }
+
+    /// The same package, which must not be written over `path`, nor into it, nor around it.
+    pub fn away_from(mut self, path: &Path) -> Self {
+        self.places.extend(fs::canonicalize(path));
+        self
     }
 
     /// What the package was opened from.
@@ -302,7 +355,7 @@ impl Package {
 
     /// The root model: a serialized `Model` message, or MIL text for a compiled model.
     pub fn model_bytes(&self) -> &[u8] {
-        self.model.bytes()
+        self.model.as_ref().map(Map::bytes).unwrap_or_default()
     }
 
     /// `metadata.json` of a compiled model, if there is one.

@@ -262,7 +262,17 @@ impl Package {
             let length = metadata.len();
             files.insert(path.clone(), Content::Copy { from, length });
         }
-        let mut created = Vec::new();
+        let mut created = BTreeSet::new();
+        for (path, from) in &self.added {
+            let metadata = fs::metadata(from).map_err(|e| super::OpenError::read(from, e))?;
+            let content = Content::Copy {
+                from: from.clone(),
+                length: metadata.len(),
+            };
+            if files.insert(path.clone(), content).is_none() {
+                created.extend(path.parent().map(Path::to_owned));
+            }
+        }
         for (path, rewrite) in plan.rewrites() {
             let source = match &rewrite.source {
                 Some(file) => Some(self.weights.map(file, 0)?),
@@ -302,10 +312,11 @@ impl Package {
     fn refuse_input(&self, out: &Path, absolute: &Path) -> Result<(), SaveError> {
         let existing = fs::canonicalize(out).ok();
         for place in existing.iter().map(PathBuf::as_path).chain([absolute]) {
-            if place.starts_with(&self.place) || self.place.starts_with(place) {
+            let touches = |input: &&PathBuf| place.starts_with(input) || input.starts_with(place);
+            if let Some(input) = self.places.iter().find(touches) {
                 return Err(SaveError::TouchesInput {
                     path: out.to_owned(),
-                    input: self.path().to_owned(),
+                    input: input.clone(),
                 });
             }
         }

@@ -159,6 +159,11 @@ impl Header {
         u32_at(&self.bytes, 4)
     }
 
+    /// Number of blobs, as the file says.
+    pub(super) fn count(&self) -> u32 {
+        u32_at(&self.bytes, 0)
+    }
+
     /// The same header with another number of blobs, reserved bytes kept.
     pub(super) fn with_count(mut self, count: u32) -> [u8; RECORD_BYTES as usize] {
         put(&mut self.bytes, 0, &count.to_le_bytes());

@@ -1,6 +1,6 @@
 //! Looking up blobs in a package's weight files, mapped when first asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -37,14 +37,29 @@ impl Blob<'_> {
 /// asked for, and never loaded whole.
 #[derive(Debug)]
 pub struct Weights {
-    root: PathBuf,
     /// Folder of the model, relative to the root.
     folder: PathBuf,
     /// The model's own file, relative to the root.
     model: PathBuf,
-    files: BTreeMap<PathBuf, OnceLock<Content>>,
+    files: BTreeMap<PathBuf, Slot>,
     /// Keeps an unpacked zip on disk as long as its weights may be asked for.
-    _temporary: Option<Arc<TempDir>>,
+    temporary: Option<Arc<TempDir>>,
+}
+
+/// A weight file: where it lies on the disk, and its content once it has been asked for.
+#[derive(Debug)]
+struct Slot {
+    path: PathBuf,
+    content: OnceLock<Content>,
+}
+
+impl Slot {
+    fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            content: OnceLock::new(),
+        }
+    }
 }
 
 /// What a weight file turned out to be.
@@ -77,14 +92,47 @@ impl Weights {
         files: &[PathBuf],
         temporary: Option<Arc<TempDir>>,
     ) -> Self {
-        let files = files.iter().map(|file| (file.clone(), OnceLock::new()));
+        let slot = |file: &PathBuf| (file.clone(), Slot::new(root.join(file)));
         Self {
-            root: root.to_owned(),
             folder: model.parent().unwrap_or(Path::new("")).to_owned(),
             model: model.to_owned(),
-            files: files.collect(),
-            _temporary: temporary,
+            files: files.iter().map(slot).collect(),
+            temporary,
         }
+    }
+
+    /// The same weights, with these files in place of those of their names, or besides them. Names
+    /// are relative to the package.
+    pub(crate) fn with_files(&self, files: &BTreeMap<PathBuf, PathBuf>) -> Self {
+        let own = self
+            .files
+            .iter()
+            .map(|(name, slot)| (name, slot.path.as_path()));
+        let other = files.iter().map(|(name, path)| (name, path.as_path()));
+        Self {
+            folder: self.folder.clone(),
+            model: self.model.clone(),
+            files: own
+                .chain(other)
+                .map(|(name, path)| (name.clone(), Slot::new(path.to_owned())))
+                .collect(),
+            temporary: self.temporary.clone(),
+        }
+    }
+
+    /// Where the file of this name, as the program spells it, lies on the disk; `None` if it is not
+    /// there.
+    pub fn path(&self, file: &str) -> Option<&Path> {
+        let slot = self.files.get(&self.resolve(file).ok()?)?;
+        Some(&slot.path)
+    }
+
+    /// True if the file holds blobs besides those whose records are at `used`, as far as its
+    /// header and the blobs that follow each other from its start tell.
+    pub fn has_others(&self, file: &str, used: &BTreeSet<u64>) -> Result<bool, WeightsError> {
+        let header = self.header(file, RECORD_BYTES)?;
+        let others = self.blobs(file)?.iter().any(|(at, _)| !used.contains(at));
+        Ok(others || u64::from(header.count()) > used.len() as u64)
     }
 
     /// The blob whose record is at `offset` in `file`, a name as the program spells it.
@@ -273,7 +321,7 @@ impl Weights {
         let Some(slot) = self.files.get(&path) else {
             return Err(WeightsError::Missing { file, offset });
         };
-        match slot.get_or_init(|| Content::look(&self.root.join(&path))) {
+        match slot.content.get_or_init(|| Content::look(&slot.path)) {
             Content::Blobs(map) => Ok(map),
             Content::LfsPointer => Err(WeightsError::LfsPointer { file, offset }),
             Content::Short(length) => Err(WeightsError::NoHeader {
