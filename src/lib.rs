@@ -93,6 +93,7 @@
 //! | the command | [`cli`]: one file for each command |
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
 //! | the frame of passes | [`pass`]: the trait, the matcher's view, the rewriter's view, the manager, pipelines, remarks |
+//! | models as they are given | [`source`]: a model from a package, a bare file, a compiled model or text; packages from text |
 //! | meaning and form | [`ops`]: signatures and types of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
 //! | the graph | [`ir`]: programs, graphs, values, types; the builder, the rewriter, the verifier |
 //! | bytes | [`package`]: folders and zips, the manifest, weight files, saving |
@@ -106,6 +107,7 @@ pub mod model;
 pub mod ops;
 pub mod package;
 pub mod pass;
+pub mod source;
 pub mod text;
 
 #[path = "../passes/mod.rs"]

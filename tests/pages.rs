@@ -347,12 +347,13 @@ fn the_readme_has_the_table_of_all_passes() {
 
 /// The layers from top to bottom. A module may use itself and modules of lower layers, never one
 /// of its own layer.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["cli"],
     &["lint"],
     &["passes"],
     &["pass", "analysis"],
     &["eval"],
+    &["source"],
     &["ops", "text", "model"],
     &["ir"],
     &["package"],

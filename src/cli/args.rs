@@ -34,6 +34,8 @@ pub(super) enum Command {
     Optimize(Box<OptimizeArgs>),
     /// Show the program as text.
     Print(PrintArgs),
+    /// Make a package of MIL text.
+    Build(BuildArgs),
     /// Show all passes.
     List(ListArgs),
     /// Show the page of a pass.
@@ -44,7 +46,8 @@ pub(super) enum Command {
 
 #[derive(Debug, Args)]
 pub(super) struct OptimizeArgs {
-    /// The model: an .mlpackage folder, a zip of one, or a bare .mlmodel.
+    /// The model: an .mlpackage folder or a zip of one; with --dry-run or -o FILE.mil also a bare
+    /// .mlmodel, a compiled .mlmodelc or a .mil text.
     pub(super) model: PathBuf,
     /// Where to write the result: a folder, a zip if it ends in .zip, text if it ends in .mil.
     #[arg(short, long, required_unless_present = "dry_run")]
@@ -88,6 +91,10 @@ pub(super) struct OptimizeArgs {
     /// Write a model although its weight files are missing.
     #[arg(long)]
     pub(super) allow_missing_weights: bool,
+    /// With -o FILE.mil: write each weight into a file of its own in this folder, to which the text
+    /// refers as `@model_path/DIR/VALUE.bin`.
+    #[arg(long, value_name = "DIR")]
+    pub(super) weights_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,7 +121,8 @@ pub(super) enum Remarks {
 
 #[derive(Debug, Args)]
 pub(super) struct PrintArgs {
-    /// The model.
+    /// The model: an .mlpackage folder, a zip of one, a bare .mlmodel, a compiled .mlmodelc, or a
+    /// .mil text.
     pub(super) model: PathBuf,
     /// Only this function.
     #[arg(long, value_name = "F")]
@@ -128,6 +136,29 @@ pub(super) struct PrintArgs {
     /// Also show the types of operands.
     #[arg(long)]
     pub(super) types: bool,
+    /// Write each weight into a file of its own in this folder, to which the text refers as
+    /// `@model_path/DIR/VALUE.bin`.
+    #[arg(long, value_name = "DIR")]
+    pub(super) weights_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BuildArgs {
+    /// The text: a .mil file, a compiled .mlmodelc, or - for standard input.
+    pub(super) text: PathBuf,
+    /// Where to write the package: a folder, or a zip if it ends in .zip.
+    #[arg(short, long, value_name = "OUT.mlpackage")]
+    pub(super) output: PathBuf,
+    /// The weight file that the text refers to; by default what lies in `weights` beside the text.
+    #[arg(long, value_name = "FILE")]
+    pub(super) weights: Option<PathBuf>,
+    /// Take the description, metadata and everything else but the program from this package, and
+    /// weight files that are not beside the text.
+    #[arg(long, value_name = "FROM.mlpackage")]
+    pub(super) description: Option<PathBuf>,
+    /// Replace an existing output.
+    #[arg(long)]
+    pub(super) force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,12 +4,15 @@
 //! 1 (done, with findings or differences) or 2 (could not).
 
 mod args;
+mod build;
 mod explain;
 mod list;
 mod optimize;
 mod output;
 mod print;
 mod report;
+mod save;
+mod text_errors;
 mod why;
 
 use std::path::Path;
@@ -32,6 +35,7 @@ pub fn run() -> ExitCode {
     let result = match &cli.command {
         Command::Optimize(args) => optimize::run(args, &output),
         Command::Print(args) => print::run(args, &output),
+        Command::Build(args) => build::run(args, &output),
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
@@ -56,15 +60,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// A model with what does not hold of each of its programs, in their order.
 struct Opened {
-    file: crate::model::ModelFile,
+    file: crate::source::ModelFile,
     issues: Vec<Known>,
 }
 
 /// Opens a model, says which file is meant if that fails, and passes its warnings on.
 fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
-    let file = crate::model::ModelFile::open(path)
+    let file = crate::source::ModelFile::open(path)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    for warning in file.package.warnings() {
+    for warning in file.warnings() {
         output.warning(warning);
     }
     if let Some(field) = file.model.unknown_field() {

@@ -6,26 +6,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
 use super::output::Output;
 use super::report::Report;
-use super::{Opened, explain, open};
+use super::{Opened, explain, open, save};
 use crate::ir::Program;
-use crate::model::{Missing, ModelFile};
-use crate::package::{Kind, SaveOptions};
 use crate::pass::{
     Manager, Observer, Outcome, PassRun, Pipeline, Remark, RemarkKind, Settings, nearest, options,
 };
 use crate::passes;
+use crate::source::{Missing, ModelFile};
 use crate::text::{self, PrintOptions, diff};
 
 /// Unchanged lines around each change in a diff.
 const DIFF_CONTEXT: usize = 2;
-
-/// Weights of this size and more get a progress bar, if someone is looking.
-const PROGRESS_BYTES: u64 = 256 << 20;
 
 pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let pipeline = pipeline(args)?;
@@ -68,7 +63,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
     let ops = (ops_before, count_ops(&file));
     print_remarks(args, &total, output);
     if let Some(out) = args.output.as_deref().filter(|_| !args.dry_run) {
-        save(args, &file, out, output)?;
+        save(args, &mut file, out, output)?;
     }
     if let Some(path) = &args.report {
         let out = args.output.as_deref().filter(|_| !args.dry_run);
@@ -121,16 +116,17 @@ fn check_output(args: &OptimizeArgs) -> anyhow::Result<()> {
     let Some(out) = args.output.as_deref().filter(|_| !args.dry_run) else {
         return Ok(());
     };
-    if out.symlink_metadata().is_ok() && !args.force {
-        bail!("{} exists; give --force to replace it", out.display());
+    save::check_free(out, args.force)?;
+    match &args.weights_dir {
+        Some(_) if !save::is_text(out) => bail!("--weights-dir is for text: give -o FILE.mil"),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuses what could not be written, before any work is done.
 fn check_input(args: &OptimizeArgs, file: &ModelFile, output: &Output) -> anyhow::Result<()> {
     let place = || format!("cannot optimize {}", args.model.display());
-    if args.dry_run || args.output.as_deref().is_some_and(is_text) {
+    if args.dry_run || args.output.as_deref().is_some_and(save::is_text) {
         file.check_blobs(Missing::Allow).with_context(place)?;
         if let Some(error) = file.first_missing() {
             output.warning(&error.to_string());
@@ -144,14 +140,11 @@ fn check_input(args: &OptimizeArgs, file: &ModelFile, output: &Output) -> anyhow
             crate::model::Error::UnknownField(field.to_owned())
         );
     }
-    if !file.package.kind().is_writable() {
-        let kind = match file.package.kind() {
-            Kind::Compiled => "a compiled model",
-            _ => "a model file without a package",
-        };
+    if !file.is_writable() {
         bail!(
-            "cannot optimize {}: it is {kind}, which is only read; use --dry-run, or -o FILE.mil",
-            args.model.display()
+            "cannot optimize {}: it is {}, which is only read; use --dry-run, or -o FILE.mil",
+            args.model.display(),
+            file.kind().words()
         );
     }
     let missing = missing(args);
@@ -170,10 +163,6 @@ fn missing(args: &OptimizeArgs) -> Missing {
     } else {
         Missing::Refuse
     }
-}
-
-fn is_text(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "mil")
 }
 
 fn count_ops(file: &ModelFile) -> usize {
@@ -214,54 +203,20 @@ fn print_remarks(args: &OptimizeArgs, outcome: &Outcome, output: &Output) {
     }
 }
 
-fn save(args: &OptimizeArgs, file: &ModelFile, out: &Path, output: &Output) -> anyhow::Result<()> {
+fn save(
+    args: &OptimizeArgs,
+    file: &mut ModelFile,
+    out: &Path,
+    output: &Output,
+) -> anyhow::Result<()> {
     let place = || format!("cannot write {}", out.display());
-    if is_text(out) {
-        return save_text(file, out, args.force).with_context(place);
-    }
-    let options = SaveOptions { force: args.force };
-    // indicatif draws only if standard error is a terminal.
-    let bar = ProgressBar::hidden();
-    let result = file.save(out, missing(args), &options, &mut |bytes, total| {
-        if bar.length().is_none() && total >= PROGRESS_BYTES && !output.is_quiet() {
-            bar.set_length(total);
-            bar.set_style(bar_style());
-            bar.set_draw_target(ProgressDrawTarget::stderr());
+    if save::is_text(out) {
+        if let Some(folder) = &args.weights_dir {
+            save::split_weights(file, folder, args.force, output)?;
         }
-        bar.inc(bytes);
-    });
-    bar.finish_and_clear();
-    result.with_context(place)
-}
-
-fn bar_style() -> ProgressStyle {
-    ProgressStyle::with_template("writing {bar:40} {bytes}/{total_bytes}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// Writes the programs as MIL text, whole or not at all.
-fn save_text(file: &ModelFile, out: &Path, force: bool) -> anyhow::Result<()> {
-    let parent = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let parts = file.model.programs();
-    let [part] = parts.as_slice() else {
-        bail!("a pipeline of several programs has no form as one text");
-    };
-    let mut temporary = tempfile::NamedTempFile::new_in(parent)?;
-    let options = PrintOptions {
-        inline_new: true,
-        ..PrintOptions::default()
-    };
-    text::write_program(&mut temporary, part.program, &options)?;
-    temporary.as_file().sync_all()?;
-    if force {
-        temporary.persist(out)?;
-    } else {
-        temporary.persist_noclobber(out)?;
+        return save::text(file, out, args.force).with_context(place);
     }
-    Ok(())
+    save::package(file, out, missing(args), args.force, output).with_context(place)
 }
 
 fn write_report(report: &Report, path: &Path) -> anyhow::Result<()> {

@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use super::args::{Cli, Color};
+use super::text_errors;
+use crate::source::FileError;
 
 /// Bold red, for the word `error`.
 const ERROR: &str = "\u{1b}[1;31m";
@@ -60,8 +62,16 @@ impl Output {
         }
     }
 
-    /// An error with its causes on one line.
+    /// An error with its causes on one line; what is wrong in a text with the lines it is in.
     pub(super) fn error(&self, error: &anyhow::Error) {
+        let in_text = error.chain().find_map(|cause| match cause.downcast_ref() {
+            Some(FileError::Text(errors)) => Some(errors),
+            _ => None,
+        });
+        if let Some(errors) = in_text {
+            self.diagnostic(&text_errors::render(errors));
+            return;
+        }
         self.diagnostic(&format!("{ERROR}error{RESET}: {error:#}"));
     }
 

@@ -6,16 +6,20 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 
 use super::args::{DialectArg, Format, PrintArgs};
-use super::open;
 use super::output::Output;
-use crate::model::{Feature, ModelFile};
+use super::{open, save};
+use crate::model::Feature;
+use crate::source::{CompiledMetadata, ModelFile};
 use crate::text::summary::FunctionSummary;
 use crate::text::{self, Dialect, PrintOptions, dot, json};
 
 pub(super) fn run(args: &PrintArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let file = open(&args.model, output)?.file;
+    let mut file = open(&args.model, output)?.file;
     if let Some(function) = &args.function {
         check_function(&file, function)?;
+    }
+    if let Some(folder) = &args.weights_dir {
+        save::split_weights(&mut file, folder, false, output)?;
     }
     let mut out = output.results();
     write(args, &file, &mut out).context("cannot print")?;
@@ -43,12 +47,14 @@ fn check_function(file: &ModelFile, function: &str) -> anyhow::Result<()> {
 fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> anyhow::Result<()> {
     let parts = file.model.programs();
     if args.format == Format::Summary {
-        writeln!(out, "{}", file.package.path().display())?;
-        writeln!(
-            out,
-            "specification version {}",
-            file.model.specification_version()
-        )?;
+        writeln!(out, "{}", file.path().display())?;
+        let version = file.model.specification_version();
+        if version > 0 {
+            writeln!(out, "specification version {version}")?;
+        }
+        if let Some(metadata) = file.metadata() {
+            compiled(out, &metadata)?;
+        }
     }
     let several = parts.len() > 1;
     let mut documents = Vec::new();
@@ -79,7 +85,12 @@ fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> an
                 if several {
                     writeln!(out, "\n{}", part.stage)?;
                 }
-                for interface in &part.interface.functions {
+                // What a compiled model's metadata says is nearer to what was described.
+                let described = match file.metadata() {
+                    Some(_) => &[],
+                    None => part.interface.functions.as_slice(),
+                };
+                for interface in described {
                     writeln!(out, "described function `{}`", interface.name)?;
                     features(out, "input", &interface.inputs)?;
                     features(out, "output", &interface.outputs)?;
@@ -113,6 +124,26 @@ fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> an
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// What a compiled model tells besides its program.
+fn compiled(out: &mut dyn std::io::Write, metadata: &CompiledMetadata) -> std::io::Result<()> {
+    let said = &metadata.origin.metadata;
+    for (what, text) in [
+        ("description", &said.short_description),
+        ("version", &said.version),
+        ("author", &said.author),
+        ("licence", &said.license),
+        ("weights", &metadata.storage_precision),
+    ] {
+        if !text.is_empty() {
+            writeln!(out, "{what:11} {text}")?;
+        }
+    }
+    writeln!(out, "described before it was compiled")?;
+    features(out, "input", &metadata.inputs)?;
+    features(out, "output", &metadata.outputs)?;
+    features(out, "state", &metadata.states)
 }
 
 fn features(out: &mut dyn std::io::Write, what: &str, features: &[Feature]) -> std::io::Result<()> {

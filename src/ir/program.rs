@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::graph::{Binding, Graph, NamedType};
+use super::graph::{Binding, Graph, NamedType, Node};
 use super::names::Names;
 use super::value::{Content, Immediate, Value};
 
@@ -123,6 +123,64 @@ impl Program {
                 visit_graph(place, &body.graph, visit);
             }
         }
+    }
+}
+
+/// What [`Program::for_each_value_mut`] calls: with the name of the operation (its first result's,
+/// or its own), the parameter or attribute, and the value.
+type VisitMut<'v> = &'v mut dyn FnMut(&str, &str, &mut Value);
+
+impl Program {
+    /// Calls `visit` for every value that belongs to an operation, those inside lists, tuples and
+    /// dictionaries included, in a fixed order. Where the data is may be changed, the type must stay.
+    pub fn for_each_value_mut(&mut self, visit: VisitMut<'_>) {
+        for function in self.functions.values_mut() {
+            for body in function.specializations.values_mut() {
+                visit_graph_mut(&mut body.graph, visit);
+            }
+        }
+    }
+}
+
+fn visit_graph_mut(graph: &mut Graph, visit: VisitMut<'_>) {
+    for node in graph.store.node_weights_mut() {
+        let Node::Op(op) = node else { continue };
+        let name = match op.results.first() {
+            Some(result) => result.name.clone(),
+            None => op.name().unwrap_or_default().to_owned(),
+        };
+        for argument in &mut op.arguments {
+            for binding in &mut argument.bindings {
+                if let Binding::Immediate(value) = binding {
+                    visit_value_mut(&name, &argument.parameter, value, visit);
+                }
+            }
+        }
+        for (attribute, value) in &mut op.attributes {
+            visit_value_mut(&name, attribute, value, visit);
+        }
+        for block in &mut op.blocks {
+            visit_graph_mut(block, visit);
+        }
+    }
+}
+
+fn visit_value_mut(op: &str, parameter: &str, value: &mut Value, visit: VisitMut<'_>) {
+    visit(op, parameter, value);
+    match &mut value.content {
+        Content::Immediate(Immediate::List(values) | Immediate::Tuple(values)) => {
+            for value in values {
+                visit_value_mut(op, parameter, value, visit);
+            }
+        }
+        Content::Immediate(Immediate::Dictionary(pairs)) => {
+            for (key, value) in pairs {
+                for value in [key, value].into_iter().flatten() {
+                    visit_value_mut(op, parameter, value, visit);
+                }
+            }
+        }
+        _ => {}
     }
 }
 

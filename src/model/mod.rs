@@ -5,10 +5,12 @@
 //! knows; where the file holds a field that it does not know, the model opens, and
 //! [`Model::encode`] refuses with the message's name.
 
+mod adopt;
 mod decode;
+mod describe;
 mod description;
 mod encode;
-mod file;
+mod flexible;
 mod proto;
 pub mod wire;
 
@@ -16,9 +18,10 @@ use std::collections::HashMap;
 
 use prost::Message;
 
+pub use adopt::AdoptError;
 pub use decode::{Problem, ProgramError};
+pub use describe::{DescribeError, Metadata, Origin};
 pub use description::{Feature, FunctionInterface, Interface};
-pub use file::{FileError, Missing, ModelFile};
 pub use proto::descriptor_set;
 
 use crate::ir::{BlobRef, Content, Cycle, NewBlob, Program, Value};

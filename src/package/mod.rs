@@ -218,7 +218,10 @@ impl Package {
         let model_path = manifest.root.clone();
         Ok(Self {
             kind: Kind::Folder,
-            model: Some(open_model_file(&root.join(&model_path), &path.join(&model_path))?),
+            model: Some(open_model_file(
+                &root.join(&model_path),
+                &path.join(&model_path),
+            )?),
             weights: Arc::new(Weights::new(&root, &model_path, &tree.files, temporary)),
             path: path.to_owned(),
             places: vec![place],
@@ -254,7 +257,10 @@ impl Package {
         };
         Ok(Self {
             kind: Kind::Compiled,
-            model: Some(open_model_file(&root.join(&model_path), &path.join(&model_path))?),
+            model: Some(open_model_file(
+                &root.join(&model_path),
+                &path.join(&model_path),
+            )?),
             weights: Arc::new(Weights::new(&root, &model_path, &tree.files, temporary)),
             path: path.to_owned(),
             places: vec![place],
@@ -381,6 +387,11 @@ impl Package {
 }
 
 impl Weights {
+    /// No weight files.
+    pub fn none() -> Self {
+        Self::new(Path::new(""), Path::new(""), &[], None)
+    }
+
     /// The weight files of a model that stands alone at `model` (a MIL text, say): those in the
     /// folder `weights` beside it.
     pub fn beside(model: &Path) -> Result<Self, Error> {

@@ -1,0 +1,42 @@
+//! `milwright build`: a package from MIL text.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::args::BuildArgs;
+use super::output::Output;
+use super::save;
+use crate::pass::verify;
+use crate::source::{self, BuildOptions, Missing};
+
+pub(super) fn run(args: &BuildArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let out = &args.output;
+    save::check_free(out, args.force)?;
+    let options = BuildOptions {
+        weights: args.weights.as_deref(),
+        description: args.description.as_deref(),
+    };
+    let place = || format!("cannot build {}", args.text.display());
+    let built = source::build(&args.text, &options).with_context(place)?;
+    for note in &built.notes {
+        output.note(note);
+    }
+    let file = built.file;
+    for part in file.model.programs() {
+        for issue in verify::issues(part.program) {
+            output.warning(&issue);
+        }
+    }
+    file.check_blobs(Missing::Refuse).with_context(place)?;
+    save::package(&file, out, Missing::Refuse, args.force, output)
+        .with_context(|| format!("cannot write {}", out.display()))?;
+    let ops: usize = file
+        .model
+        .programs()
+        .iter()
+        .map(|part| part.program.count_ops())
+        .sum();
+    output.note(&format!("{ops} ops; wrote {}", out.display()));
+    Ok(ExitCode::SUCCESS)
+}
