@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::blobs::{blob_references, is_missing};
+use super::blobs::blob_references;
 use super::text::TextSource;
 use super::{FileError, Kind, ModelFile, Place};
 use crate::model::Model;
@@ -62,7 +63,7 @@ pub fn build(path: &Path, options: &BuildOptions<'_>) -> Result<Build, FileError
             source: Box::new(source),
         })?;
         notes.extend(adopted);
-        let weights = std::sync::Arc::clone(package.weights());
+        let weights = Arc::clone(package.weights());
         let layout = if package.kind().is_writable() {
             package
         } else {
@@ -122,10 +123,6 @@ pub fn build(path: &Path, options: &BuildOptions<'_>) -> Result<Build, FileError
     if !absent.is_empty() {
         return Err(finder.nowhere(absent));
     }
-    let without_place = |source: WeightsError| FileError::Weights {
-        place: String::new(),
-        source,
-    };
     let package = package.with_weight_files(files).map_err(without_place)?;
     let package = package.away_from(path);
 
@@ -159,7 +156,7 @@ pub fn build(path: &Path, options: &BuildOptions<'_>) -> Result<Build, FileError
 /// The package that the description is from.
 struct From {
     name: String,
-    weights: std::sync::Arc<Weights>,
+    weights: Arc<Weights>,
     /// The blobs that its own program refers to.
     had: Vec<weights::BlobRef>,
 }
@@ -211,13 +208,14 @@ impl Finder<'_> {
 
 /// The path of a weight file of this name, if there is one.
 fn present(weights: &Weights, name: &str) -> Result<Option<PathBuf>, FileError> {
-    match weights.resolve(name) {
-        Ok(_) => Ok(weights.path(name).map(Path::to_owned)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(source) => Err(FileError::Weights {
-            place: String::new(),
-            source,
-        }),
+    weights.resolve(name).map_err(without_place)?;
+    Ok(weights.path(name).map(Path::to_owned))
+}
+
+fn without_place(source: WeightsError) -> FileError {
+    FileError::Weights {
+        place: String::new(),
+        source,
     }
 }
 

@@ -275,3 +275,83 @@ fn a_later_opset_raises_the_version_of_a_description_that_is_taken_over() {
     let file = built(&text.replace("main<ios16>", "main<ios18>"), Some(&package)).unwrap();
     assert_eq!(file.model.specification_version(), 9);
 }
+
+#[test]
+fn shapes_that_a_compiled_program_allows_are_in_the_description() {
+    // The attribute as coremlc writes it, in the dialect of iOS 18.
+    let with = |word: &str, ty: &str, table: &str| {
+        let defaults = "tuple<string, dict<string, tensor<int32, [?]>>>";
+        let attribute = format!(
+            "[FlexibleShapeInformation = tuple<{defaults}, tuple<string, {ty}>>\
+             (((\"DefaultShapes\", {{{{\"x\", [1, 8]}}}}), (\"{word}\", {table})))]"
+        );
+        let text = program(
+            "ios18",
+            "tensor<fp32, [1, ?]> x",
+            "tensor<fp32, [1, ?]> y = relu(x = x);",
+            "y",
+        );
+        text.replace(") {", &format!(") {attribute} {{"))
+    };
+    let ranges = with(
+        "RangeDims",
+        "dict<string, list<tensor<int32, [2]>, ?>>",
+        "{{\"x\", [[1, 1], [4, 32]]}}",
+    );
+    let shapes = with(
+        "EnumeratedShapes",
+        "dict<string, dict<string, tensor<int32, [?]>>>",
+        "{{\"a\", {{\"x\", [1, 8]}}}, {\"b\", {{\"x\", [1, 16]}}}}",
+    );
+    for (text, expected, bounds) in [
+        (
+            ranges,
+            "x: fp32 [1, 8], shapes in a range",
+            "shapeRange [1, 1] [4, 32]",
+        ),
+        (
+            shapes,
+            "x: fp32 [1, 8], other shapes listed",
+            "enumeratedShapes [1, 8] [1, 16]",
+        ),
+    ] {
+        let file = built(&text, None).unwrap();
+        assert_eq!(described(&file, "main")[0], [expected]);
+        // The attribute stays in the program.
+        assert!(print(&file).contains("FlexibleShapeInformation"));
+        let folder = tempfile::tempdir().unwrap();
+        let (path, out) = (
+            folder.path().join("a.mil"),
+            folder.path().join("a.mlpackage"),
+        );
+        fs::write(&path, &text).unwrap();
+        build_at(&path, &BuildOptions::default(), &out).unwrap();
+        let model = out.join("Data/com.apple.CoreML/model.mlmodel");
+        if let Some(printed) = python(FLEXIBILITY, &model) {
+            assert_eq!(printed.trim(), bounds);
+        }
+    }
+}
+
+/// Python that prints the shapes that a model file allows for its first input.
+const FLEXIBILITY: &str = "
+import sys, coremltools.proto.Model_pb2 as pb
+model = pb.Model.FromString(open(sys.argv[1], 'rb').read())
+array = model.description.input[0].type.multiArrayType
+kind = array.WhichOneof('ShapeFlexibility')
+rows = [list(s.shape) for s in array.enumeratedShapes.shapes] or [
+    [r.lowerBound, r.upperBound] for r in array.shapeRange.sizeRanges]
+print(kind, *rows)
+";
+
+/// Runs Python code with coremltools over a file; `None` if there is none to run.
+fn python(code: &str, file: &Path) -> Option<String> {
+    let python = std::env::var_os("MILWRIGHT_PYTHON")?;
+    let output = std::process::Command::new(python)
+        .args(["-W", "ignore", "-c", code])
+        .arg(file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
