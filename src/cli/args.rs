@@ -159,6 +159,9 @@ pub(super) struct BuildArgs {
     /// Replace an existing output.
     #[arg(long)]
     pub(super) force: bool,
+    /// Write a package although its weight files are missing.
+    #[arg(long)]
+    pub(super) allow_missing_weights: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

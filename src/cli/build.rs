@@ -13,7 +13,13 @@ use crate::source::{self, BuildOptions, Missing};
 pub(super) fn run(args: &BuildArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let out = &args.output;
     save::check_free(out, args.force)?;
+    let missing = if args.allow_missing_weights {
+        Missing::Allow
+    } else {
+        Missing::Refuse
+    };
     let options = BuildOptions {
+        missing,
         weights: args.weights.as_deref(),
         description: args.description.as_deref(),
     };
@@ -28,8 +34,11 @@ pub(super) fn run(args: &BuildArgs, output: &Output) -> anyhow::Result<ExitCode>
             output.warning(&issue);
         }
     }
-    file.check_blobs(Missing::Refuse).with_context(place)?;
-    save::package(&file, out, Missing::Refuse, args.force, output)
+    if let Some(error) = file.first_missing() {
+        output.warning(&error.to_string());
+    }
+    file.check_blobs(missing).with_context(place)?;
+    save::package(&file, out, missing, args.force, output)
         .with_context(|| format!("cannot write {}", out.display()))?;
     let ops: usize = file
         .model

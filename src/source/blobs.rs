@@ -8,12 +8,12 @@ use crate::package::weights::{self, BlobDType, WeightsError};
 impl ModelFile {
     /// Whether the program refers to a weight file that is not there (or is a Git LFS pointer).
     pub fn first_missing(&self) -> Option<WeightsError> {
-        self.original
-            .iter()
-            .find_map(|blob| match self.weights().blob(&blob.file, blob.offset) {
+        blob_references(&self.model).iter().find_map(|blob| {
+            match self.weights().blob(&blob.file, blob.offset) {
                 Err(error) if is_missing(&error) => Some(error),
                 _ => None,
-            })
+            }
+        })
     }
 
     /// Checks that every blob reference of every program points at data of the declared type and

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::blobs::blob_references;
 use super::text::TextSource;
-use super::{FileError, Kind, ModelFile, Place};
+use super::{FileError, Kind, Missing, ModelFile, Place};
 use crate::model::Model;
 use crate::package::weights::{self, WeightsError};
 use crate::package::{Package, Weights};
@@ -19,6 +19,8 @@ pub struct BuildOptions<'a> {
     /// A package (or bare model) whose description, metadata, other files and, failing all else,
     /// weight files are taken.
     pub description: Option<&'a Path>,
+    /// What to do about weight files that are nowhere.
+    pub missing: Missing,
 }
 
 /// A package that has been put together and not yet written.
@@ -107,20 +109,20 @@ pub fn build(path: &Path, options: &BuildOptions<'_>) -> Result<Build, FileError
         from: from.as_ref(),
     };
     let mut files = Vec::new();
-    let mut theirs = Vec::new();
+    let mut others = Vec::new();
     let mut absent = Vec::new();
     for name in used.keys() {
         match finder.find(name)? {
             Some(Found { path, is_theirs }) => {
-                if is_theirs {
-                    theirs.push(*name);
+                if !is_theirs {
+                    others.push(*name);
                 }
                 files.push(((*name).to_owned(), path));
             }
             None => absent.push((*name).to_owned()),
         }
     }
-    if !absent.is_empty() {
+    if !absent.is_empty() && options.missing == Missing::Refuse {
         return Err(finder.nowhere(absent));
     }
     let package = package.with_weight_files(files).map_err(without_place)?;
@@ -130,17 +132,17 @@ pub fn build(path: &Path, options: &BuildOptions<'_>) -> Result<Build, FileError
     let mut original: Vec<weights::BlobRef> = from
         .iter()
         .flat_map(|from| &from.had)
-        .filter(|blob| theirs.contains(&blob.file.as_str()) || !used.contains_key(&*blob.file))
+        .filter(|blob| !others.contains(&blob.file.as_str()))
         .cloned()
         .collect();
-    for (name, offsets) in &used {
-        if theirs.contains(name) {
+    for name in others {
+        let Some(offsets) = used.get(name) else {
             continue;
-        }
+        };
         // What cannot be read is told when the blobs are checked.
         if let Ok(false) = package.weights().has_others(name, offsets) {
             original.extend(offsets.iter().map(|offset| weights::BlobRef {
-                file: (*name).to_owned(),
+                file: name.to_owned(),
                 offset: *offset,
             }));
         }

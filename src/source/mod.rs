@@ -160,9 +160,10 @@ fn some(names: &[String]) -> String {
 }
 
 /// What to do about blobs whose data is not there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missing {
     /// Missing weight files are an error.
+    #[default]
     Refuse,
     /// Missing weight files stay missing.
     Allow,

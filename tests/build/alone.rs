@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use milwright::source::{BuildOptions, ModelFile};
+use milwright::source::{BuildOptions, Missing, ModelFile};
 
 use crate::{build_at, is_one_program, packages, print, root, second_opinion};
 
@@ -16,7 +16,7 @@ fn build_alone(all: &[PathBuf], folder: &Path) -> Vec<(PathBuf, Result<PathBuf, 
         let Ok(file) = ModelFile::open(package) else {
             continue;
         };
-        if !is_one_program(&file) {
+        if !is_one_program(&file, Missing::Refuse) {
             continue;
         }
         let folder = folder.join(index.to_string());
@@ -106,8 +106,10 @@ fn coremltools_accepts_what_is_built_from_the_text_of_the_corpus() {
     let refused = built.iter().filter(|(_, copy)| copy.is_err()).count();
     println!("{} built, {refused} refused", built.len() - refused);
     assert!(refused * 50 < built.len(), "{refused} refused");
-    if let Some(accepted) = assert_accepted(&built) {
-        println!("{accepted} accepted by coremltools");
+    // coremltools takes a quarter of a second for each.
+    let sample: Vec<_> = built.into_iter().step_by(8).collect();
+    if let Some(accepted) = assert_accepted(&sample) {
+        println!("{accepted} of {} accepted by coremltools", sample.len());
         assert!(accepted >= 200, "only {accepted}");
     }
 }

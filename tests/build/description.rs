@@ -23,6 +23,7 @@ fn built(text: &str, description: Option<&Path>) -> Result<ModelFile, String> {
     let options = BuildOptions {
         weights: None,
         description,
+        ..BuildOptions::default()
     };
     build_at(&path, &options, &out).map_err(|error| error.to_string())?;
     // The model is decoded, so that the folder may go.
@@ -183,6 +184,7 @@ fn the_descriptions_that_coremltools_made_of_signatures_are_made_again() {
             let options = BuildOptions {
                 weights: weights.is_file().then_some(&weights),
                 description: None,
+                ..BuildOptions::default()
             };
             let out = text.with_file_name("out.mlpackage");
             build_at(&text, &options, &out).unwrap();
@@ -208,6 +210,7 @@ fn a_classifier_gets_the_names_of_its_label_and_probabilities() {
     let options = BuildOptions {
         weights: Some(&weights),
         description: None,
+        ..BuildOptions::default()
     };
     let out = folder.path().join("out.mlpackage");
     build_at(&text, &options, &out).unwrap();

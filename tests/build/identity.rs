@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use milwright::source::{BuildOptions, ModelFile};
+use milwright::source::{BuildOptions, Missing, ModelFile};
 
 use crate::{build_at, files, is_one_program, packages, print, root, second_opinion};
 
@@ -15,7 +15,7 @@ fn rebuild_all(all: &[PathBuf], folder: &Path) -> Vec<(PathBuf, PathBuf)> {
         let Ok(file) = ModelFile::open(package) else {
             continue;
         };
-        if !is_one_program(&file) {
+        if !is_one_program(&file, Missing::Allow) {
             continue;
         }
         let text = folder.join(format!("{index}.mil"));
@@ -24,6 +24,7 @@ fn rebuild_all(all: &[PathBuf], folder: &Path) -> Vec<(PathBuf, PathBuf)> {
         let options = BuildOptions {
             weights: None,
             description: Some(package),
+            missing: Missing::Allow,
         };
         let notes = build_at(&text, &options, &out)
             .unwrap_or_else(|error| panic!("{}: {error}", package.display()));

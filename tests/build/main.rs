@@ -55,11 +55,11 @@ fn print(file: &ModelFile) -> String {
 /// Builds a package at `out` and says what the notes are.
 fn build_at(text: &Path, options: &BuildOptions, out: &Path) -> Result<Vec<String>, FileError> {
     let built = build(text, options)?;
-    built.file.check_blobs(Missing::Refuse)?;
+    built.file.check_blobs(options.missing)?;
     let save = SaveOptions::default();
     built
         .file
-        .save(out, Missing::Refuse, &save, &mut |_, _| {})?;
+        .save(out, options.missing, &save, &mut |_, _| {})?;
     Ok(built.notes)
 }
 
@@ -109,11 +109,12 @@ fn second_opinion(script: &str, rows: &[Vec<&Path>]) -> Option<Vec<serde_json::V
     )
 }
 
-/// True for a model that one text can hold and that can be written.
-fn is_one_program(file: &ModelFile) -> bool {
+/// True for a model that one text can hold and that can be written; its weight files must be there
+/// unless `missing` says otherwise.
+fn is_one_program(file: &ModelFile, missing: Missing) -> bool {
     let parts = file.model.programs();
     parts.len() == 1
         && parts[0].stage.is_empty()
         && file.model.unknown_field().is_none()
-        && file.check_blobs(Missing::Refuse).is_ok()
+        && file.check_blobs(missing).is_ok()
 }

@@ -123,6 +123,7 @@ fn a_given_weight_file_stands_for_the_text_s_whatever_it_is_called() {
     let options = BuildOptions {
         weights: Some(&elsewhere),
         description: None,
+        ..BuildOptions::default()
     };
     let out = case.build(&options).unwrap();
     assert_eq!(fs::read(out.join(WEIGHT_BIN)).unwrap(), bytes);
@@ -242,6 +243,7 @@ fn weights_beside_the_text_come_before_those_of_the_description() {
     let options = BuildOptions {
         weights: None,
         description: Some(&package),
+        ..BuildOptions::default()
     };
     let out = case.build(&options).unwrap();
     assert_eq!(fs::read(out.join(WEIGHT_BIN)).unwrap(), changed);
@@ -249,4 +251,18 @@ fn weights_beside_the_text_come_before_those_of_the_description() {
         fs::read(out.join("Manifest.json")).unwrap(),
         fs::read(package.join("Manifest.json")).unwrap()
     );
+}
+
+#[test]
+fn weights_that_are_nowhere_stay_missing_if_that_is_allowed() {
+    let case = Case::new(&program(&[(USUAL, 128, 3)]));
+    let options = BuildOptions {
+        missing: milwright::source::Missing::Allow,
+        ..BuildOptions::default()
+    };
+    let out = case.build(&options).unwrap();
+    let file = ModelFile::open(&out).unwrap();
+    assert!(file.first_missing().is_some());
+    file.model
+        .for_each_blob(|value| assert_eq!(value.blob().unwrap().offset, 128));
 }
