@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do two packages compute the same? Evaluates both in float64 on recorded inputs.
+"""Do two packages compute the same? Evaluates both in numpy on recorded inputs.
 
     python evaluate.py --pairs LIST     LIST: BEFORE<tab>AFTER<tab>INPUTS.npz[<tab>FUNCTION] a line
 
@@ -7,7 +7,11 @@ In the file, `in_NAME` is an input and `out_INDEX_NAME` an expected output; late
 have the prefix `s1_`, `s2_` and so on, and an input that they lack is that of the first call. States start
 at zero, or with --start-states at `state_NAME`.
 
-Prints one JSON object a line: {"before", "after", "function", "calls", "worst", "median", "expected"} or,
+All is computed in float64, and casts between floats do nothing: rewrites that are equal in real arithmetic
+agree but for float64's roundings. With --typed each result is rounded to the float type that the program
+declares for it, once: rewrites that are exact agree in every bit.
+
+Prints one JSON object a line: {"before", "after", "inputs", "calls", "worst", "median", "expected"} or,
 where an operation has no definition here, {"before", "after", "unsupported"}. The numbers are absolute
 differences over the largest absolute value of the output: the largest and the median between the two
 packages, and the largest between BEFORE and what the file expects. Infinities and NaN must stand in the
@@ -40,6 +44,8 @@ NUMPY = {
     MIL_pb2.UINT32: np.uint32,
     MIL_pb2.UINT64: np.uint64,
 }
+
+FLOATS = ("fp16", "fp32")
 
 
 class Unsupported(Exception):
@@ -88,10 +94,11 @@ def from_file(value, folder: pathlib.Path):
 class Evaluator:
     """One function of a package, with its states."""
 
-    def __init__(self, package: pathlib.Path, function: str):
+    def __init__(self, package: pathlib.Path, function: str, typed: bool):
         model = reading.parsed(package)
         if model.WhichOneof("Type") != "mlProgram":
             raise Unsupported(f"a {model.WhichOneof('Type')} model")
+        self.typed = typed
         self.folder = reading.root_path(package).parent
         functions = model.mlProgram.functions
         name = function or model.description.defaultFunctionName or "main"
@@ -123,7 +130,13 @@ class Evaluator:
         for operation in block.operations:
             results = self.results(operation, names)
             for output, result in zip(operation.outputs, results, strict=True):
-                names[output.name] = result
+                names[output.name] = self.rounded(output, result)
+
+    def rounded(self, output, result):
+        """A result, rounded to its declared type if that is asked for."""
+        declared = NUMPY.get(output.type.tensorType.dataType)
+        is_float = isinstance(result, (np.ndarray, np.generic)) and result.dtype.kind == "f"
+        return wide(result.astype(declared)) if self.typed and is_float and declared else result
 
     def arguments(self, operation, names: dict) -> dict:
         """The arguments by parameter; variadic parameters are lists."""
@@ -154,6 +167,8 @@ class Evaluator:
             while self.nested(operation.blocks[0], names, values)[0]:
                 values = self.nested(operation.blocks[1], names, values)
             return values
+        if kind == "cast" and given["dtype"] in FLOATS and np.asarray(given["x"]).dtype.kind == "f":
+            return [given["x"]]
         if kind not in OPERATIONS:
             raise Unsupported(kind)
         try:
@@ -197,15 +212,16 @@ def unexpected(actual, expected) -> float:
     return difference(expected, actual.reshape(expected.shape))[0]
 
 
-def compare(
-    before: pathlib.Path, after: pathlib.Path, inputs: pathlib.Path, function: str, start_states: bool
-) -> dict:
+def compare(job: list[pathlib.Path], options: argparse.Namespace) -> dict:
+    """Evaluates both packages of a job, call by call."""
+    before, after, inputs = job[:3]
+    function = str(job[3]) if len(job) > 3 else ""
     recorded = dict(np.load(inputs))
     first = {key[3:]: value for key, value in recorded.items() if key.startswith("in_")}
-    sides = [Evaluator(path, function) for path in (before, after)]
+    sides = [Evaluator(path, function, options.typed) for path in (before, after)]
     for side in sides:
         for name in side.states:
-            if start_states and f"state_{name}" in recorded:
+            if options.start_states and f"state_{name}" in recorded:
                 side.states[name] = wide(recorded[f"state_{name}"])
     worst, median, expected, calls = 0.0, 0.0, 0.0, 0
     while calls == 0 or any(key.startswith(f"s{calls}_") for key in recorded):
@@ -233,14 +249,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pairs", metavar="LIST", required=True)
     parser.add_argument("--start-states", action="store_true")
+    parser.add_argument("--typed", action="store_true")
     options = parser.parse_args()
     np.seterr(all="ignore")
     for job in reading.jobs(options.pairs):
-        before, after, inputs = job[:3]
-        function = str(job[3]) if len(job) > 3 else ""
-        line = {"before": str(before), "after": str(after), "function": function}
+        line = {"before": str(job[0]), "after": str(job[1]), "inputs": str(job[2])}
         try:
-            line |= compare(before, after, inputs, function, options.start_states)
+            line |= compare(job, options)
         except Unsupported as reason:
             line["unsupported"] = str(reason)
         print(json.dumps(line), flush=True)

@@ -1,8 +1,8 @@
 """What the operations of a program compute, in numpy and float64: written from their definitions, for evaluate.py.
 
 Each function takes the operation's arguments by name and gives its result, or a list of them. Floats are
-float64 whatever the declared type; only `cast` rounds, because rounding is what it means. Integers keep
-their width.
+float64 whatever the declared type; `cast` rounds, because rounding is what it means. Integers keep their
+width.
 """
 
 import math
@@ -423,10 +423,11 @@ def max_pool(x, kernel_sizes, strides=None, pad_type="valid", pad=None, ceil_mod
     ones = np.ones(len(kernel), int)
     strides = ones if strides is None else strides
     if ceil_mode:
-        if pad_type != "valid":
+        if pad_type != "valid" and np.any(pad):
             raise NotImplementedError(f"max_pool, ceil_mode with padding {pad_type}")
         more = [-(size - window) % int(step) for size, window, step in zip(x.shape[2:], kernel, strides)]
         x = np.pad(x, [(0, 0), (0, 0), *((0, one) for one in more)], constant_values=-np.inf)
+        pad_type = "valid"
     result = -np.inf
     for _, met in windows(x, kernel, strides, ones, pad_type, pad, -np.inf):
         result = np.maximum(result, met)
