@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// A program is a great many small objects: with the system's allocator, a quarter of the time of a
+/// large model goes into it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     milwright::cli::run()
 }

@@ -28,6 +28,7 @@ impl Graph {
     /// Adds an operation with the edges of its arguments and of its blocks' captures. Every value
     /// it is bound to must exist.
     pub(super) fn add_op(&mut self, op: Operation) -> NodeId {
+        self.order.take();
         let node = NodeId(self.store.add_node(Node::Op(Box::new(op))));
         self.add_use_edges(node);
         node
@@ -65,6 +66,7 @@ impl Graph {
     }
 
     fn add_use(&mut self, value: ValueId, site: Use) {
+        self.order.take();
         let edge = Edge::Use {
             result: value.result,
             slot: site.slot,
@@ -78,6 +80,7 @@ impl Graph {
             .edges_connecting(before.0, after.0)
             .any(|edge| matches!(edge.weight(), Edge::Order));
         if !exists && before != after {
+            self.order.take();
             self.store.add_edge(before.0, after.0, Edge::Order);
         }
     }
@@ -208,6 +211,7 @@ impl Graph {
     /// Erases an operation whose results have no uses. What had to come before it still comes
     /// before what had to come after it.
     pub(super) fn erase(&mut self, node: NodeId) {
+        self.order.take();
         let before = self.ordered_before(node);
         let after = self.ordered_after(node);
         for first in &before {
@@ -231,6 +235,7 @@ impl Graph {
             .map(|edge| edge.id())
             .collect();
         self.dead_edges += edges.len();
+        self.order.take();
         for edge in edges {
             self.store[edge] = Edge::Dead;
         }

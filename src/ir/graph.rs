@@ -14,6 +14,7 @@
 //! many users.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
@@ -245,6 +246,8 @@ pub struct Graph {
     pub(super) dead_edges: usize,
     pub(super) next_origin: u32,
     pub(super) next_step: u32,
+    /// The order of the operations, until something changes.
+    pub(super) order: OnceLock<Arc<[NodeId]>>,
 }
 
 impl Default for Graph {
@@ -266,6 +269,7 @@ impl Graph {
             dead_edges: 0,
             next_origin: 0,
             next_step: 0,
+            order: OnceLock::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use petgraph::Direction;
 use petgraph::visit::{EdgeRef, NodeIndexable};
@@ -20,8 +21,16 @@ pub struct Cycle {
 }
 
 impl Graph {
-    /// The operations in the order in which they are written.
-    pub fn schedule(&self) -> Result<Vec<NodeId>, Cycle> {
+    /// The operations in the order in which they are written. Kept until the graph changes.
+    pub fn schedule(&self) -> Result<Arc<[NodeId]>, Cycle> {
+        if let Some(order) = self.order.get() {
+            return Ok(Arc::clone(order));
+        }
+        let order: Arc<[NodeId]> = self.find_order()?.into();
+        Ok(Arc::clone(self.order.get_or_init(|| order)))
+    }
+
+    fn find_order(&self) -> Result<Vec<NodeId>, Cycle> {
         let mut waiting = vec![0u32; self.store.node_bound()];
         let mut ready: BinaryHeap<Reverse<(Position, NodeId)>> = BinaryHeap::new();
         let mut ops = 0usize;

@@ -6,7 +6,7 @@ use super::proto::specification::mil_spec as mil;
 use super::{Error, Placements};
 use crate::ir::{
     Argument, Binding, Body, Content, Dim, Function, Graph, Immediate, InputOrigin, NamedType,
-    Node, NodeId, Operation, Program, TensorData, TensorType, Value, ValueType,
+    Node, Operation, Program, TensorData, TensorType, Value, ValueType,
 };
 
 /// Encodes a program; blobs get the places that `placements` gives them.
@@ -57,8 +57,8 @@ impl Encoder<'_> {
         }
         let operations = graph
             .schedule()?
-            .into_iter()
-            .filter_map(|node: NodeId| graph.op(node))
+            .iter()
+            .filter_map(|node| graph.op(*node))
             .map(|op| self.operation(graph, op))
             .collect::<Result<_, _>>()?;
         Ok(mil::Block {

@@ -125,8 +125,8 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn graph(&mut self, scope: &Scope<'_>) {
-        for node in scope.graph.schedule().unwrap_or_default() {
-            let Some(op) = scope.graph.op(node) else {
+        for node in scope.graph.schedule().unwrap_or_default().iter() {
+            let Some(op) = scope.graph.op(*node) else {
                 continue;
             };
             self.op(scope, op);

@@ -322,3 +322,103 @@ fn has_others(folder: &Path, top: &Path) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use zip::ZipWriter;
+    use zip::write::SimpleFileOptions;
+
+    use super::*;
+
+    /// A zip of these files, deflated.
+    fn zip_of(files: &[(&str, Vec<u8>)]) -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a.zip");
+        let mut zip = ZipWriter::new(File::create(&path).expect("a new file"));
+        for (name, bytes) in files {
+            zip.start_file(*name, SimpleFileOptions::default())
+                .expect("an entry");
+            zip.write_all(bytes).expect("its bytes");
+        }
+        zip.finish().expect("a zip");
+        (folder, path)
+    }
+
+    fn small(bytes: u64, ratio: u64, ratio_from: u64, entries: usize) -> Limits {
+        Limits {
+            bytes,
+            ratio,
+            ratio_from,
+            entries,
+        }
+    }
+
+    #[test]
+    fn a_zip_that_expands_too_far_is_given_up_at_the_limit() {
+        let zeros = vec![0; 1 << 20];
+        let (_folder, path) = zip_of(&[("Manifest.json", zeros)]);
+        let zip_bytes = fs::metadata(&path).expect("the zip").len();
+        let expands = |limits: &Limits| match unpack(&path, limits) {
+            Err(ArchiveError::Expands { limit }) => Some(limit),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => None,
+        };
+        let far = u64::MAX;
+        assert_eq!(expands(&small(1000, far, 0, 9)), Some(1000));
+        assert_eq!(expands(&small(far, 10, 0, 9)), Some(zip_bytes * 10));
+        assert_eq!(expands(&small(far, 10, 1 << 20, 9)), None);
+        assert_eq!(expands(&small(1 << 20, far, 0, 9)), None);
+        assert_eq!(expands(&Limits::DEFAULT), None);
+    }
+
+    #[test]
+    fn many_entries_count_together() {
+        let files: Vec<(String, Vec<u8>)> = (0..10)
+            .map(|index| (format!("{index}"), vec![0; 1000]))
+            .collect();
+        let files: Vec<(&str, Vec<u8>)> = files
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.clone()))
+            .collect();
+        let (_folder, path) = zip_of(&files);
+        assert!(matches!(
+            unpack(&path, &small(9999, u64::MAX, 0, 10)),
+            Err(ArchiveError::Expands { .. })
+        ));
+        assert!(matches!(
+            unpack(&path, &small(u64::MAX, u64::MAX, 0, 9)),
+            Err(ArchiveError::Entries { entries: 10, .. })
+        ));
+    }
+
+    #[test]
+    fn sizes_that_a_zip_declares_are_not_believed() {
+        let (_folder, path) = zip_of(&[("Manifest.json", vec![0; 1 << 20])]);
+        let mut bytes = fs::read(&path).expect("the zip");
+        // The uncompressed size stands at 22 in a local record and at 24 in a central one.
+        for at in 0..bytes.len() - 46 {
+            let place = if bytes[at..].starts_with(b"PK\x03\x04") {
+                at + 22
+            } else if bytes[at..].starts_with(b"PK\x01\x02") {
+                at + 24
+            } else {
+                continue;
+            };
+            bytes[place..place + 4].copy_from_slice(&10u32.to_le_bytes());
+        }
+        fs::write(&path, bytes).expect("the changed zip");
+        let result = unpack(&path, &small(1000, u64::MAX, 0, 9));
+        assert!(matches!(
+            result,
+            Err(ArchiveError::Expands { .. } | ArchiveError::Entry { .. })
+        ));
+    }
+
+    #[test]
+    fn a_real_package_of_three_gigabytes_is_within_the_limits() {
+        let stored = 3 << 30;
+        assert!(Limits::DEFAULT.most(stored) >= stored);
+        // Half of it zeros, deflated to a thousandth.
+        assert!(Limits::DEFAULT.most(stored / 2 + stored / 2000) >= stored);
+    }
+}

@@ -83,3 +83,54 @@ mod system {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Moves a written folder over an old one with `step` and says what is where.
+    fn replaced(step: fn(&Path, &Path) -> io::Result<()>) -> (String, bool) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let written = folder.path().join("hidden").join("out");
+        let out = folder.path().join("out");
+        for (path, text) in [(&written, "new"), (&out, "old")] {
+            fs::create_dir_all(path).expect("a folder");
+            fs::write(path.join("file"), text).expect("a file");
+        }
+        step(&written, &out).expect("the move");
+        let text = fs::read_to_string(out.join("file")).expect("the file");
+        (text, folder.path().join("hidden").exists())
+    }
+
+    #[test]
+    fn a_folder_takes_the_place_of_another_with_one_step_or_with_several() {
+        let expected = ("new".to_owned(), true);
+        let forced = |written: &Path, out: &Path| move_into_place(written, out, true);
+        assert_eq!(replaced(forced), expected);
+        assert_eq!(replaced(exchange_in_steps), expected);
+    }
+
+    #[test]
+    fn what_appeared_meanwhile_is_not_replaced_without_force() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (written, out) = (folder.path().join("a"), folder.path().join("b"));
+        fs::create_dir(&written).expect("a folder");
+        fs::create_dir(&out).expect("a folder");
+        let error = move_into_place(&written, &out, false).expect_err("something is there");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        fs::remove_dir(&out).expect("it is removed");
+        move_into_place(&written, &out, false).expect("the move");
+    }
+
+    #[test]
+    fn an_old_folder_comes_back_when_the_new_one_cannot_be_moved() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let hidden = folder.path().join("hidden");
+        fs::create_dir(&hidden).expect("a folder");
+        let out = folder.path().join("out");
+        fs::create_dir(&out).expect("a folder");
+        fs::write(out.join("file"), "old").expect("a file");
+        assert!(exchange_in_steps(&hidden.join("nothing"), &out).is_err());
+        assert!(out.join("file").exists());
+    }
+}

@@ -1,6 +1,6 @@
 //! Writing a package as a zip with one folder at its top, equal input giving equal bytes.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -55,11 +55,17 @@ pub(super) fn write(
     };
     let output = File::create_new(file).map_err(|e| failed(nowhere, e))?;
     let whole = output.try_clone().map_err(|e| failed(nowhere, e))?;
-    let dead = Rc::new(Cell::new(false));
+    let failure = Failure::default();
     let mut zip = ZipWriter::new(Output {
         inner: BufWriter::new(output),
-        dead: Rc::clone(&dead),
+        position: 0,
+        end: 0,
+        failure: failure.clone(),
     });
+    let mut meter = |bytes| {
+        failure.check()?;
+        meter(bytes)
+    };
     let options = SimpleFileOptions::default()
         .last_modified_time(DateTime::DEFAULT)
         .system(System::Unix);
@@ -76,7 +82,7 @@ pub(super) fn write(
         let mut write = |name: String| -> io::Result<()> {
             let Some(content) = content else {
                 zip.add_directory(name, options.unix_permissions(0o755))?;
-                return Ok(());
+                return failure.check();
             };
             let is_stored = matches!(content, Content::Weights { .. })
                 || content.length() >= STORED_FROM
@@ -92,17 +98,19 @@ pub(super) fn write(
                 .unix_permissions(0o644)
                 .large_file(content.length() >= LARGE_FROM);
             zip.start_file(name, method)?;
-            save::write_content(content, &mut zip, meter, &mut |_| flusher.start(&whole))
+            save::write_content(content, &mut zip, &mut meter, &mut |_| {
+                flusher.start(&whole);
+            })?;
+            failure.check()
         };
-        let written = write(name(path)?).map_err(|e| failed(path, e));
-        if written.is_err() {
-            dead.set(true);
+        if let Err(error) = write(name(path)?) {
+            failure.set(io::ErrorKind::Other.into());
+            return Err(failed(path, error));
         }
-        written?;
     }
     let finish = || -> io::Result<()> {
-        let mut output = zip.finish()?;
-        output.inner.flush()
+        zip.finish()?.flush()?;
+        failure.check()
     };
     finish().map_err(|e| failed(nowhere, e))?;
     flusher.finish(whole, nowhere);
@@ -121,34 +129,82 @@ fn top_folder(out: &Path) -> PathBuf {
     name.into()
 }
 
-/// The file behind the zip. Once dead it takes everything without a word: a `ZipWriter` that is
-/// dropped after an error tries to complete the zip, and would complain on standard error.
+/// The file behind the zip.
+///
+/// A `ZipWriter` does not take errors well: dropped after one it tries to complete the zip, which
+/// complains on standard error or panics. So it never sees one: from the first error on this only
+/// keeps count of the position, and whoever writes asks [`Failure`].
 struct Output {
     inner: BufWriter<File>,
-    dead: Rc<Cell<bool>>,
+    position: u64,
+    end: u64,
+    failure: Failure,
+}
+
+/// The first error of an [`Output`], shared with it.
+#[derive(Clone, Default)]
+struct Failure(Rc<RefCell<Option<io::Error>>>);
+
+impl Failure {
+    fn set(&self, error: io::Error) {
+        self.0.borrow_mut().get_or_insert(error);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    /// The error, if there is one; it stays set, as one of the same kind and message.
+    fn check(&self) -> io::Result<()> {
+        match self.0.borrow().as_ref() {
+            None => Ok(()),
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
+    }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.dead.get() {
-            return Ok(bytes.len());
+        let mut count = bytes.len();
+        if !self.failure.is_set() {
+            match self.inner.write(bytes) {
+                Ok(written) => count = written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+                Err(error) => self.failure.set(error),
+            }
         }
-        self.inner.write(bytes).inspect_err(|_| self.dead.set(true))
+        self.position = self.position.saturating_add(count as u64);
+        self.end = self.end.max(self.position);
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.dead.get() {
-            return Ok(());
+        if !self.failure.is_set() {
+            self.inner.flush().unwrap_or_else(|e| self.failure.set(e));
         }
-        self.inner.flush()
+        Ok(())
     }
 }
 
 impl Seek for Output {
-    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        if self.dead.get() {
-            return Ok(0);
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(step) => self.end.checked_add_signed(step),
+            SeekFrom::Current(step) => self.position.checked_add_signed(step),
+        };
+        let position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        if !self.failure.is_set()
+            && let Err(error) = self.inner.seek(SeekFrom::Start(position))
+        {
+            self.failure.set(error);
         }
-        self.inner.seek(position)
+        self.position = position;
+        Ok(position)
+    }
+
+    fn stream_position(&mut self) -> io::Result<u64> {
+        // Without this, asking would flush the buffer.
+        Ok(self.position)
     }
 }

@@ -394,11 +394,14 @@ impl Sweep<'_> {
     ) -> Result<(), OptionError> {
         let mut matcher = self.pass.matcher(self.options)?;
         // A graph with a cycle has no order; decoding refuses it and rewrites cannot make one.
-        let mut order = graph.schedule().unwrap_or_default();
-        if matcher.direction() == Direction::Backward {
-            order.reverse();
-        }
-        for node in order {
+        let order = graph.schedule().unwrap_or_default();
+        let backward = matcher.direction() == Direction::Backward;
+        for index in 0..order.len() {
+            let node = order[if backward {
+                order.len() - 1 - index
+            } else {
+                index
+            }];
             if self.budget == Some(0) {
                 return Ok(());
             }

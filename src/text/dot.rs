@@ -117,9 +117,9 @@ impl Drawing<'_> {
         let order = graph
             .schedule()
             .unwrap_or_else(|_| graph.ops().map(|(node, _)| node).collect());
-        for node in order {
-            if let Some(op) = graph.op(node) {
-                self.operation(&pad, levels, node, op)?;
+        for node in order.iter() {
+            if let Some(op) = graph.op(*node) {
+                self.operation(&pad, levels, *node, op)?;
             }
         }
         for (before, after) in graph.order_edges() {

@@ -246,8 +246,8 @@ impl Maker {
         BlockJson {
             inputs: inputs.collect(),
             operations: order
-                .into_iter()
-                .filter_map(|node| graph.op(node))
+                .iter()
+                .filter_map(|node| graph.op(*node))
                 .map(|op| self.operation(graph, op))
                 .collect(),
             outputs: graph.outputs().iter().map(|v| graph.name(*v)).collect(),

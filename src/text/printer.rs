@@ -252,8 +252,8 @@ impl<'a> Printer<'a> {
             self.writer.put(format_args!("{cycle}\n"));
             graph.ops().map(|(node, _)| node).collect()
         });
-        for node in order {
-            if let Some(op) = graph.op(node) {
+        for node in order.iter() {
+            if let Some(op) = graph.op(*node) {
                 self.statement(graph, op, indent + STATEMENT);
             }
         }

@@ -242,7 +242,7 @@ impl Island {
         for entry in &mut self.entries {
             if let Entering::Constant(value) = &mut entry.with {
                 let Some(narrowed) = narrow(block, value, outside) else {
-                    let why = format!("a constant is no {outside} number");
+                    let why = format!("a constant among them cannot be {outside} without a change");
                     return Err(Attempt::missed(entry.user, why));
                 };
                 *value = narrowed;

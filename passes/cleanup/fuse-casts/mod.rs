@@ -88,6 +88,6 @@ fn holds(b: DType, a: DType) -> bool {
 fn loses(at: NodeId, through: DType, from: DType) -> Attempt {
     Attempt::missed(
         at,
-        format!("{through} does not hold every {from} value: the cast rounds"),
+        format!("{through} does not hold every {from} value: the casts change some"),
     )
 }

@@ -75,8 +75,8 @@ impl Matcher for Noops {
     }
 }
 
-/// Whether the value goes, directly or through casts and further splits and concats, into a softmax
-/// or a fused attention.
+/// Whether the value goes into a softmax or a fused attention, directly or through casts, sums,
+/// products, further splits and concats and what else may stand between a mask and its softmax.
 fn feeds_attention(block: &Block<'_>, value: ValueId) -> bool {
     let mut stack = vec![value];
     let mut seen = vec![value.node];
@@ -87,7 +87,10 @@ fn feeds_attention(block: &Block<'_>, value: ValueId) -> bool {
             };
             match user.op_type() {
                 "softmax" | "scaled_dot_product_attention" => return true,
-                "cast" | "identity" | "split" | "concat" if !seen.contains(&site.user) => {
+                "cast" | "identity" | "split" | "concat" | "reshape" | "transpose" | "mul"
+                | "add"
+                    if !seen.contains(&site.user) =>
+                {
                     seen.push(site.user);
                     stack.extend((0..user.results().len() as u32).map(|result| ValueId {
                         node: site.user,

@@ -18,7 +18,7 @@ static META: Meta = Meta {
     summary: "rsqrt(add(v, c)) becomes rsqrt(v, epsilon = c), in fp32 where the opset allows",
     exactness: Exactness::Real,
     since: Opset::CoreML5,
-    targets: &[Target::CoreMl],
+    targets: &[Target::CoreMl, Target::AneDirect],
     evidence: Evidence::Measured,
     catalog: &[],
     default: true,
@@ -62,16 +62,26 @@ impl Matcher for Fold {
             Ok(None) => return Attempt::NoMatch,
             Err(attempt) => return attempt,
         };
-        let Some(sum) = block.producer_of_type(root.under, "add") else {
+        let (under, cast) = match widening_cast(block, root.under) {
+            Some((inner, cast)) => (inner, Some(cast)),
+            None => (root.under, None),
+        };
+        let Some(sum) = block.producer_of_type(under, "add") else {
             return Attempt::NoMatch;
         };
         let Some((value, guard)) = addend(block, sum) else {
-            return Attempt::missed(
-                root.under.node,
-                "neither side of the add is one constant number",
-            );
+            return Attempt::missed(under.node, "neither side of the add is one constant number");
         };
-        fold(block, node, &root, value, guard)
+        if cast.is_some() && !block.graph.used_once(root.under) {
+            return Attempt::missed(root.under.node, "the cast of the sum has other uses");
+        }
+        let sum = Sum {
+            of: under,
+            value,
+            guard: guard.value,
+            cast,
+        };
+        fold(block, node, &root, &sum)
     }
 }
 
@@ -141,6 +151,25 @@ fn default_epsilon(dtype: Option<DType>) -> f64 {
     }
 }
 
+/// A value plus a constant number, under the root.
+struct Sum {
+    of: ValueId,
+    value: ValueId,
+    guard: f64,
+    /// The `dtype` of the cast from fp16 to fp32 that stands between the sum and the root.
+    cast: Option<Binding>,
+}
+
+/// What a cast from fp16 to fp32 is made of, and its `dtype`. Casting the value instead of the sum
+/// changes no value; of a narrowing cast that cannot be said.
+fn widening_cast(block: &Block<'_>, value: ValueId) -> Option<(ValueId, Binding)> {
+    let cast = block.producer_of_type(value, "cast")?;
+    let inner = cast.value("x")?;
+    let widens =
+        block.dtype(inner) == Some(DType::Float16) && block.dtype(value) == Some(DType::Float32);
+    widens.then_some((inner, cast.binding("dtype")?.clone()))
+}
+
 /// The value and the constant number of an add, in either order.
 fn addend(block: &Block<'_>, sum: &Operation) -> Option<(ValueId, Uniform)> {
     [("x", "y"), ("y", "x")]
@@ -148,44 +177,44 @@ fn addend(block: &Block<'_>, sum: &Operation) -> Option<(ValueId, Uniform)> {
         .find_map(|(value, guard)| Some((sum.value(value)?, block.uniform_of(sum, guard)?)))
 }
 
-fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uniform) -> Attempt {
-    let add = root.under.node;
-    if guard.value.is_nan() || guard.value < 0.0 {
-        return Attempt::missed(add, format!("{} is not a positive epsilon", guard.value));
+fn fold(block: &Block<'_>, node: NodeId, root: &Root, sum: &Sum) -> Attempt {
+    let (add, value) = (sum.of.node, sum.value);
+    if sum.guard.is_nan() || sum.guard < 0.0 {
+        return Attempt::missed(add, format!("{} is not a positive epsilon", sum.guard));
     }
-    if !block.graph.used_once(root.under) {
+    if !block.graph.used_once(sum.of) {
         return Attempt::missed(add, "the add has other uses");
     }
     let result = ValueId::first(node);
-    if block.tensor(value).is_none() || block.tensor(value) != block.tensor(root.under) {
+    if block.tensor(value).is_none() || block.tensor(value) != block.tensor(sum.of) {
         return Attempt::missed(
             add,
             "the constant's shape gives the sum another shape than the value",
         );
     }
-    if block.tensor(value) != block.tensor(result) {
+    if block.tensor(root.under) != block.tensor(result) {
         return Attempt::missed(
             node,
             "the result has another shape than what stands under the root",
         );
     }
-    let (Some(dtype), Some(opset)) = (block.dtype(value), block.opset) else {
+    let (Some(dtype), Some(opset)) = (block.dtype(root.under), block.opset) else {
         return Attempt::missed(node, "the opset is not known");
     };
-    let epsilon = guard.value + root.own_epsilon;
+    let epsilon = sum.guard + root.own_epsilon;
     // With x fp16, CoreML7 and later take an epsilon of either type; before, it has x's type.
     let own_type = registry::domain_mates("rsqrt", opset, "epsilon")
         .is_none_or(|mut mates| mates.any(|mate| mate == "x"));
     let stored = if own_type { dtype } else { DType::Float32 };
     if !is_normal(epsilon, stored) && epsilon != 0.0 {
-        let reason = if stored == DType::Float16 {
+        let why = if own_type && stored == DType::Float16 {
             format!(", and {} wants it in x's type", opset.name())
         } else {
             String::new()
         };
         return Attempt::missed(
             add,
-            format!("epsilon {epsilon:e} is no normal {stored} number{reason}"),
+            format!("epsilon {epsilon:e} is no normal {stored} number{why}"),
         );
     }
     let what = format!(
@@ -193,7 +222,12 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, value: ValueId, guard: Uni
         root.spelling,
         shortest(epsilon, stored)
     );
+    let cast = sum.cast.clone();
     Attempt::matched(what, move |edit| {
+        let value = match cast {
+            Some(dtype) => edit.op("cast", &[("x", Binding::Value(value)), ("dtype", dtype)])?,
+            None => value,
+        };
         let epsilon = edit.scalar(stored, epsilon)?;
         let new = edit.op(
             "rsqrt",

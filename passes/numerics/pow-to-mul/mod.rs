@@ -6,7 +6,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
+    Attempt, Block, Direction, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass,
+    Target,
 };
 
 /// The pass.
@@ -18,7 +19,7 @@ static META: Meta = Meta {
     summary: "pow with a constant exponent becomes products, sqrt, rsqrt or a quotient",
     exactness: Exactness::Real,
     since: Opset::CoreML5,
-    targets: &[Target::CoreMl],
+    targets: &[Target::CoreMl, Target::AneDirect],
     evidence: Evidence::Measured,
     catalog: &[],
     default: true,
@@ -73,6 +74,11 @@ enum Form {
 }
 
 impl Matcher for Powers {
+    /// The last first: a root of a square is seen before the square becomes a product.
+    fn direction(&self) -> Direction {
+        Direction::Backward
+    }
+
     fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
         let Some(op) = block.op(node) else {
             return Attempt::NoMatch;
@@ -191,10 +197,10 @@ fn rewrite(block: &Block<'_>, node: NodeId, base: ValueId, form: Form, found: &s
     let what = match form {
         Form::Base if must_copy => format!("{found} becomes identity(x)"),
         Form::Base => format!("{found} becomes x"),
+        Form::Product(2) => format!("{found} becomes mul(x, x)"),
         Form::Product(exponent) => {
             let products = product_count(exponent);
-            let plural = if products == 1 { "product" } else { "products" };
-            format!("{found} becomes {products} {plural}")
+            format!("{found} becomes {products} products")
         }
         Form::Root => format!("{found} becomes sqrt(x)"),
         Form::InverseRoot => format!("{found} becomes rsqrt(x, epsilon = 0)"),

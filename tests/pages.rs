@@ -1,0 +1,494 @@
+//! Holds the written pages to the code: the pages of the passes, the table of passes in the
+//! README, and the layers that the crate's page promises.
+//!
+//! The table is generated: `MILWRIGHT_UPDATE=1 cargo test --test pages` writes it anew.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use milwright::ir::Program;
+use milwright::pass::{Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Silent, verify};
+use milwright::passes::ALL;
+use milwright::text::{self, PrintOptions};
+
+/// The headings of a pass's page, in order, below the title.
+const HEADINGS: [&str; 8] = [
+    "What it does",
+    "Why",
+    "Before and after",
+    "Does not apply when",
+    "Exactness",
+    "Options",
+    "Evidence",
+    "References",
+];
+
+/// A summary has to fit beside the id in a list.
+const SUMMARY_WIDTH: usize = 100;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn folder(pass: &dyn Pass) -> PathBuf {
+    let meta = pass.meta();
+    root().join("passes").join(meta.family.name()).join(meta.id)
+}
+
+/// The headings of a page as written, code blocks left out.
+fn headings(page: &str) -> Vec<String> {
+    let mut in_code = false;
+    page.lines()
+        .filter(|line| {
+            if line.starts_with("```") {
+                in_code = !in_code;
+            }
+            !in_code && line.starts_with('#')
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The text below a `##` heading, up to the next one.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let start = format!("\n## {heading}\n");
+    let Some(at) = page.find(&start) else {
+        return "";
+    };
+    let text = &page[at + start.len()..];
+    &text[..text.find("\n## ").unwrap_or(text.len())]
+}
+
+/// The contents of the code blocks of a language.
+fn code_blocks(text: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}");
+    let mut blocks = Vec::new();
+    let mut open: Option<String> = None;
+    for line in text.lines() {
+        match &mut open {
+            Some(_) if line == "```" => blocks.extend(open.take()),
+            Some(block) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            None if line == opening => open = Some(String::new()),
+            None => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn every_page_has_the_same_headings_in_the_same_order() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let mut expected = vec![format!("# {}", meta.id)];
+        expected.extend(HEADINGS.iter().map(|heading| format!("## {heading}")));
+        assert_eq!(headings(meta.page), expected, "page of {}", meta.id);
+        for heading in HEADINGS {
+            let text = section(meta.page, heading);
+            assert!(
+                !text.trim().is_empty(),
+                "{}: nothing under {heading}",
+                meta.id
+            );
+        }
+    }
+}
+
+#[test]
+fn every_page_shows_a_program_before_and_after() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
+        let [before, after] = blocks.as_slice() else {
+            panic!("{}: {} mil blocks instead of two", meta.id, blocks.len());
+        };
+        assert!(before.starts_with("program("), "{}: before", meta.id);
+        assert!(after.starts_with("program("), "{}: after", meta.id);
+        assert_ne!(before, after, "{}: nothing happens in the example", meta.id);
+    }
+}
+
+#[test]
+fn the_program_on_every_page_becomes_what_the_page_says() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
+        let mut parsed = text::parse(&blocks[0], meta.id).unwrap();
+        let options = PrintOptions {
+            dialect: Some(parsed.dialect),
+            ..PrintOptions::default()
+        };
+        let print = |program: &Program| text::program_text(program, &options).unwrap();
+        assert_eq!(
+            print(&parsed.program).trim_end(),
+            blocks[0].trim_end(),
+            "{}: not in canonical form",
+            meta.id
+        );
+        let issues = verify::issues(&parsed.program);
+        assert!(issues.is_empty(), "{}: {issues:?}", meta.id);
+        let pipeline = Pipeline::parse(meta.id, ALL).unwrap();
+        let settings = Settings {
+            interface_changes: true,
+            verify_each: true,
+            ..Settings::default()
+        };
+        Manager::new(ALL, settings)
+            .run(
+                &pipeline,
+                &mut parsed.program,
+                "",
+                &issues,
+                &NoBlobs,
+                &mut Silent,
+            )
+            .unwrap();
+        assert_eq!(
+            print(&parsed.program).trim_end(),
+            blocks[1].trim_end(),
+            "{}: the page shows another result",
+            meta.id
+        );
+    }
+}
+
+#[test]
+fn every_page_states_the_exactness_and_the_evidence_of_its_pass() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let exactness = format!("`{}`", meta.exactness.word());
+        assert!(
+            section(meta.page, "Exactness")
+                .trim()
+                .starts_with(&exactness),
+            "{}: the exactness is {exactness}",
+            meta.id
+        );
+        let level = format!("Level: **{}**", meta.evidence.name());
+        assert!(
+            section(meta.page, "Evidence").trim().starts_with(&level),
+            "{}: the evidence is {level}",
+            meta.id
+        );
+    }
+}
+
+#[test]
+fn every_page_names_each_option_with_its_default_and_no_other() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let text = section(meta.page, "Options");
+        let named: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("- `")?.split('`').next())
+            .collect();
+        let options = pass.options();
+        let known: BTreeSet<&str> = options.keys().map(String::as_str).collect();
+        assert_eq!(named, known, "options of {}", meta.id);
+        for (name, default) in &options {
+            let default = default
+                .as_str()
+                .map_or_else(|| default.to_string(), str::to_owned);
+            let start = format!("- `{name}` (default `{default}`)");
+            assert!(
+                text.lines().any(|line| line.starts_with(&start)),
+                "{}: expected `{start}`",
+                meta.id
+            );
+        }
+        if options.is_empty() {
+            assert_eq!(text.trim(), "None.", "options of {}", meta.id);
+        }
+    }
+}
+
+#[test]
+fn pages_refer_to_public_places_only() {
+    for pass in ALL {
+        let meta = pass.meta();
+        assert!(!meta.page.contains("shared/"), "{}", meta.id);
+        assert!(
+            section(meta.page, "References").contains("<https://"),
+            "{}: no reference has a link",
+            meta.id
+        );
+    }
+}
+
+#[test]
+fn the_folders_of_passes_and_the_list_of_passes_agree() {
+    let mut on_disk = BTreeSet::new();
+    for family in directories(&root().join("passes")) {
+        for pass in directories(&family) {
+            assert!(
+                pass.join("mod.rs").is_file(),
+                "{} has no mod.rs",
+                pass.display()
+            );
+            on_disk.insert(pass);
+        }
+    }
+    let listed: BTreeSet<PathBuf> = ALL.iter().map(|pass| folder(*pass)).collect();
+    assert_eq!(on_disk, listed);
+    assert_eq!(listed.len(), ALL.len(), "two passes share an id");
+    for pass in ALL {
+        let page = fs::read_to_string(folder(*pass).join("README.md")).unwrap();
+        let meta = pass.meta();
+        assert_eq!(page, meta.page, "{} shows another page", meta.id);
+    }
+}
+
+#[test]
+fn the_list_of_passes_is_sorted_by_family_and_id() {
+    let keys: Vec<(Family, &str)> = ALL
+        .iter()
+        .map(|pass| (pass.meta().family, pass.meta().id))
+        .collect();
+    assert!(keys.is_sorted(), "{keys:?}");
+}
+
+#[test]
+fn every_summary_is_one_short_line() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let width = meta.summary.chars().count();
+        assert!(width < SUMMARY_WIDTH, "{}: {width} characters", meta.id);
+        assert!(!meta.summary.contains('\n'), "{}: two lines", meta.id);
+        assert!(!meta.summary.ends_with('.'), "{}: final period", meta.id);
+    }
+}
+
+#[test]
+fn every_named_pipeline_runs_passes_after_those_they_must_follow() {
+    for pass in ALL {
+        for id in pass.meta().after {
+            assert!(
+                ALL.iter().any(|other| other.meta().id == *id),
+                "{} must follow `{id}`, which does not exist",
+                pass.meta().id
+            );
+        }
+    }
+    for (name, _) in NAMED {
+        let pipeline = Pipeline::parse(name, ALL).unwrap();
+        let ids = pipeline.ids();
+        let place = |id: &str| ids.iter().position(|own| *own == id);
+        for pass in ALL {
+            let meta = pass.meta();
+            for before in meta.after {
+                if let (Some(first), Some(second)) = (place(before), place(meta.id)) {
+                    assert!(first < second, "{name}: {} before {before}", meta.id);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_pipeline_has_exactly_the_passes_that_say_so() {
+    let pipeline = Pipeline::parse("default", ALL).unwrap();
+    let in_pipeline: BTreeSet<&str> = pipeline.ids().into_iter().collect();
+    let marked: BTreeSet<&str> = ALL
+        .iter()
+        .map(|pass| pass.meta())
+        .filter(|meta| meta.default)
+        .map(|meta| meta.id)
+        .collect();
+    assert_eq!(in_pipeline, marked);
+}
+
+/// What stands before and after the table in the README.
+const TABLE: [&str; 2] = ["<!-- passes:begin -->", "<!-- passes:end -->"];
+
+/// The table of all passes for the README.
+fn table() -> String {
+    let mut text = String::from(
+        "| pass | family | exactness | default | evidence | what it does |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for pass in ALL {
+        let meta = pass.meta();
+        let row = [
+            format!("[{0}](passes/{1}/{0})", meta.id, meta.family.name()),
+            meta.family.name().to_owned(),
+            meta.exactness.word(),
+            if meta.default { "yes" } else { "no" }.to_owned(),
+            meta.evidence.name().to_owned(),
+            meta.summary.replace('|', "\\|"),
+        ];
+        text.extend(["| ", &row.join(" | "), " |\n"]);
+    }
+    text
+}
+
+#[test]
+fn the_readme_has_the_table_of_all_passes() {
+    let path = root().join("README.md");
+    let readme = fs::read_to_string(&path).unwrap();
+    let [begin, end] = TABLE;
+    let (head, rest) = readme.split_once(begin).expect("the table's begin mark");
+    let (found, tail) = rest.split_once(end).expect("the table's end mark");
+    let expected = format!("\n{}", table());
+    if found == expected {
+        return;
+    }
+    if std::env::var_os("MILWRIGHT_UPDATE").is_some_and(|value| value == "1") {
+        fs::write(&path, format!("{head}{begin}{expected}{end}{tail}")).unwrap();
+        return;
+    }
+    panic!(
+        "the table of passes in README.md is stale; run \
+         `MILWRIGHT_UPDATE=1 cargo test --test pages` and review it"
+    );
+}
+
+/// The layers from top to bottom. A module may use itself and modules of lower layers, never one
+/// of its own layer.
+const LAYERS: [&[&str]; 8] = [
+    &["cli"],
+    &["lint"],
+    &["passes"],
+    &["pass", "analysis"],
+    &["eval"],
+    &["ops", "text", "model"],
+    &["ir"],
+    &["package"],
+];
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+#[test]
+fn modules_use_only_the_layers_below_them() {
+    let mut wrong = Vec::new();
+    for (module, file) in sources() {
+        let Some(own) = layer(&module) else {
+            panic!("{}: `{module}` is in no layer", file.display());
+        };
+        let text = fs::read_to_string(&file).unwrap();
+        for used in used_modules(&text) {
+            let below = match layer(&used) {
+                Some(layer) => used == module || layer > own,
+                None => false,
+            };
+            if !below {
+                wrong.push(format!("{}: {module} uses {used}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn paths_into_the_crate_are_found_in_every_spelling() {
+    let used = |text: &str| used_modules(text).into_iter().collect::<Vec<_>>();
+    assert_eq!(used("use crate::ir::{Graph, NodeId};"), ["ir"]);
+    assert_eq!(used("use crate::{ir::{self, Graph}, ops};"), ["ir", "ops"]);
+    assert_eq!(used("let x = crate::text::print(y);"), ["text"]);
+    assert_eq!(used("use super::super::lint::Finding;"), ["lint"]);
+    assert_eq!(used("use super::super::super::lint::Finding;"), ["lint"]);
+    assert_eq!(used("use super::super::Dialect;"), [""; 0]);
+    assert_eq!(used("pub(crate) fn f() {} // crate::cli"), [""; 0]);
+    assert_eq!(used("//! See [`crate::ops`].\n/// [`crate::cli`]"), [""; 0]);
+}
+
+/// The modules of this crate that a source file names in paths from the crate's root. Comments do
+/// not count: a page may point anywhere.
+fn used_modules(source: &str) -> BTreeSet<String> {
+    let code: String = source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n");
+    let mut used = BTreeSet::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        let continues_a_name = code[..at]
+            .chars()
+            .next_back()
+            .is_some_and(|c| c.is_alphanumeric() || c == '_');
+        if !continues_a_name {
+            used.extend(first_names(&code[at + prefix.len()..]));
+        }
+    }
+    // Above the file's own module `super` leads to the root, where only modules have these names.
+    for (at, prefix) in code.match_indices("super::super::") {
+        let path = code[at + prefix.len()..].trim_start_matches("super::");
+        used.extend(
+            first_names(path)
+                .into_iter()
+                .filter(|name| layer(name).is_some()),
+        );
+    }
+    used
+}
+
+/// The first name of a path, or of each path in braces.
+fn first_names(path: &str) -> Vec<String> {
+    let name = |text: &str| -> String {
+        text.trim_start()
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect()
+    };
+    let Some(group) = path.strip_prefix('{') else {
+        return vec![name(path)];
+    };
+    let mut names = vec![name(group)];
+    let mut depth = 0usize;
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => names.push(name(&group[at + 1..])),
+            _ => {}
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// All source files of the library with the top module that each belongs to. The crate's root and
+/// the binary's stand above all layers.
+fn sources() -> Vec<(String, PathBuf)> {
+    let mut files = Vec::new();
+    for entry in entries(&root().join("src")) {
+        let module = entry.file_stem().unwrap().to_string_lossy().into_owned();
+        if !["lib", "main"].contains(&module.as_str()) {
+            files.extend(rust_files(&entry).into_iter().map(|f| (module.clone(), f)));
+        }
+    }
+    files.extend(
+        rust_files(&root().join("passes"))
+            .into_iter()
+            .map(|file| ("passes".to_owned(), file)),
+    );
+    files
+}
+
+fn rust_files(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() {
+        return entries(path).iter().flat_map(|p| rust_files(p)).collect();
+    }
+    let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+    is_rust.then(|| path.to_owned()).into_iter().collect()
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let mut paths = entries(path);
+    paths.retain(|path| path.is_dir());
+    paths
+}
+
+fn entries(path: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths
+}
