@@ -205,7 +205,7 @@ impl<'a> Block<'a> {
         }
         // A scalar or a short list in the program needs no copy.
         let number = match value.tensor_data() {
-            Some(TensorData::Floats(values)) => f64::from(uniform_slice(values, |v| v.to_bits())?),
+            Some(TensorData::Floats(values)) => f64::from(uniform_slice(values, f32::to_bits)?),
             Some(TensorData::Ints(values)) => f64::from(uniform_slice(values, |v| v)?),
             _ => {
                 let bytes = self.bytes(value)?;
