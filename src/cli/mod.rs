@@ -15,15 +15,19 @@ mod why;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 
+use crate::model::{FileError, ModelFile, Part};
+use crate::ops::Opset;
 use crate::pass::verify::{self, Known};
 use args::{Cli, Command};
 use output::Output;
 
 /// Could not: bad input, bad usage, refused.
 const COULD_NOT: u8 = 2;
+
+/// So many things that do not hold of a model are shown without `--verbose`.
+const SHOWN_ISSUES: usize = 20;
 
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
@@ -56,14 +60,22 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// A model with what does not hold of each of its programs, in their order.
 struct Opened {
-    file: crate::model::ModelFile,
+    file: ModelFile,
     issues: Vec<Known>,
+}
+
+/// An error with its place, unless it begins with a path: what is wrong with a package does.
+fn with_path(error: FileError, place: String) -> anyhow::Error {
+    match error {
+        FileError::Package(error) => error.into(),
+        error => anyhow::Error::from(error).context(place),
+    }
 }
 
 /// Opens a model, says which file is meant if that fails, and passes its warnings on.
 fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
-    let file = crate::model::ModelFile::open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
+    let file =
+        ModelFile::open(path).map_err(|error| with_path(error, path.display().to_string()))?;
     for warning in file.package.warnings() {
         output.warning(warning);
     }
@@ -77,8 +89,33 @@ fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
         .iter()
         .map(|part| verify::issues(part.program))
         .collect();
-    for issue in issues.iter().flatten() {
+    warn_of_opsets(&parts, output);
+    let shown = if output.is_verbose() {
+        usize::MAX
+    } else {
+        SHOWN_ISSUES
+    };
+    for issue in issues.iter().flatten().take(shown) {
         output.warning(issue);
     }
+    let all = issues.iter().map(Known::len).sum::<usize>();
+    if all > shown {
+        output.warning(&format!("{} more; --verbose shows all", all - shown));
+    }
     Ok(Opened { file, issues })
+}
+
+/// Says which functions no pass will touch because their opset is not known.
+fn warn_of_opsets(parts: &[Part<'_>], output: &Output) {
+    for part in parts {
+        for (name, function) in &part.program.functions {
+            for opset in function.specializations.keys() {
+                if Opset::parse(opset).is_none() {
+                    output.warning(&format!(
+                        "function `{name}`: the opset `{opset}` is unknown; it is kept as it is"
+                    ));
+                }
+            }
+        }
+    }
 }

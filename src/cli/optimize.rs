@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
-use super::output::Output;
+use super::output::{Output, count};
 use super::report::Report;
-use super::{Opened, explain, open};
+use super::{Opened, explain, open, with_path};
 use crate::ir::Program;
 use crate::model::{Missing, ModelFile};
 use crate::package::{Kind, SaveOptions};
@@ -231,7 +231,7 @@ fn save(args: &OptimizeArgs, file: &ModelFile, out: &Path, output: &Output) -> a
         bar.inc(bytes);
     });
     bar.finish_and_clear();
-    result.with_context(place)
+    result.map_err(|error| with_path(error, place()))
 }
 
 fn bar_style() -> ProgressStyle {
@@ -249,7 +249,12 @@ fn save_text(file: &ModelFile, out: &Path, force: bool) -> anyhow::Result<()> {
     let [part] = parts.as_slice() else {
         bail!("a pipeline of several programs has no form as one text");
     };
-    let mut temporary = tempfile::NamedTempFile::new_in(parent)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".milwright-");
+    // As for any new file, what the user's mask leaves; a temporary file is the owner's alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut temporary = builder.tempfile_in(parent)?;
     let options = PrintOptions {
         inline_new: true,
         ..PrintOptions::default()
@@ -287,11 +292,12 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
     {
         let missed = match run.missed {
             0 => String::new(),
-            number => format!(", {number} near matches"),
+            number => format!(", {}", count(number, "near match")),
         };
         output.note(&format!(
-            "  {:20} {} rewrites{missed}",
-            run.id, run.rewrites
+            "  {:20} {}{missed}",
+            run.id,
+            count(run.rewrites, "rewrite")
         ));
     }
     let rewrites = outcome.rewrites();
@@ -305,13 +311,17 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
         None => "; wrote nothing (dry run)".to_owned(),
     };
     output.note(&format!(
-        "{rewrites} rewrites{stopped}, {} ops before, {} after{where_to}",
-        ops.0, ops.1
+        "{}{stopped}, {} before, {} after{where_to}",
+        count(rewrites, "rewrite"),
+        count(ops.0, "op"),
+        ops.1
     ));
     let missed: usize = outcome.passes.iter().map(|run| run.missed).sum();
     if missed > 0 && args.remarks.is_none() {
         output.note(&format!(
-            "{missed} patterns nearly matched; --remarks missed says what stopped them"
+            "{}; --remarks missed says what stopped {}",
+            count(missed, "near match"),
+            if missed == 1 { "it" } else { "them" }
         ));
     }
 }
@@ -351,7 +361,7 @@ impl Observer for Printer<'_> {
     }
 
     fn after(&mut self, pass: &'static str, program: &Program, rewrites: usize) {
-        let heading = format!("after {pass}: {rewrites} rewrites");
+        let heading = format!("after {pass}: {}", count(rewrites, "rewrite"));
         match self.when {
             Some(PrintWhen::After) => self.write(&heading, &Self::text(program)),
             Some(PrintWhen::Changed) if rewrites > 0 => self.write(&heading, &Self::text(program)),

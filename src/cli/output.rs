@@ -11,6 +11,16 @@ const WARNING: &str = "\u{1b}[1;33m";
 /// Back to normal.
 const RESET: &str = "\u{1b}[0m";
 
+/// A number with its noun, such as `1 rewrite` and `2 matches`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    let plural = match (number, noun.ends_with("ch")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {noun}{plural}")
+}
+
 /// The streams and how to use them.
 pub(super) struct Output {
     color: anstream::ColorChoice,
@@ -60,9 +70,19 @@ impl Output {
         }
     }
 
-    /// An error with its causes on one line.
+    /// An error with its causes on one line. A cause that an error has already told is not told
+    /// again.
     pub(super) fn error(&self, error: &anyhow::Error) {
-        self.diagnostic(&format!("{ERROR}error{RESET}: {error:#}"));
+        let mut text = String::new();
+        for cause in error.chain().map(ToString::to_string) {
+            if !text.ends_with(&cause) {
+                if !text.is_empty() {
+                    text.push_str(": ");
+                }
+                text.push_str(&cause);
+            }
+        }
+        self.diagnostic(&format!("{ERROR}error{RESET}: {text}"));
     }
 
     /// A line that was asked for, on standard error whatever `--quiet` says.

@@ -193,7 +193,7 @@ impl<'a> Manager<'a> {
             sweep.function.clone_from(name);
             for (opset, body) in &mut function.specializations {
                 sweep.opset = Opset::parse(opset);
-                sweep.block(&mut body.graph, &mut body.names, None)?;
+                sweep.body(&mut body.graph, &mut body.names)?;
             }
         }
         let mut remarks = sweep.applied;
@@ -304,7 +304,7 @@ impl Run<'_, '_> {
                         applied: Vec::new(),
                         missed: Vec::new(),
                     };
-                    sweep.block(&mut body.graph, &mut body.names, None)?;
+                    sweep.body(&mut body.graph, &mut body.names)?;
                     let made = sweep.applied.len();
                     self.manager.made += made;
                     applied.append(&mut sweep.applied);
@@ -386,6 +386,17 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    /// Sweeps over a body; the remarks are in the program's order, whatever the matcher's is.
+    fn body(&mut self, graph: &mut Graph, names: &mut Names) -> Result<(), OptionError> {
+        let (applied, missed) = (self.applied.len(), self.missed.len());
+        self.block(graph, names, None)?;
+        if self.pass.matcher(self.options)?.direction() == Direction::Backward {
+            self.applied[applied..].reverse();
+            self.missed[missed..].reverse();
+        }
+        Ok(())
+    }
+
     fn block(
         &mut self,
         graph: &mut Graph,
