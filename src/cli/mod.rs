@@ -54,8 +54,13 @@ pub fn run() -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+        .filter_map(|cause| {
+            let io = cause.downcast_ref::<std::io::Error>();
+            let json = cause.downcast_ref::<serde_json::Error>();
+            io.map(std::io::Error::kind)
+                .or_else(|| json.and_then(serde_json::Error::io_error_kind))
+        })
+        .any(|kind| kind == std::io::ErrorKind::BrokenPipe)
 }
 
 /// A model with what does not hold of each of its programs, in their order.

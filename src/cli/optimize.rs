@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
-use super::output::{Output, count};
+use super::output::{Output, count, plural};
 use super::report::Report;
 use super::{Opened, explain, open, with_path};
 use crate::ir::Program;
@@ -295,9 +295,10 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
             number => format!(", {}", count(number, "near match")),
         };
         output.note(&format!(
-            "  {:20} {}{missed}",
+            "  {:20} {:>4} {}{missed}",
             run.id,
-            count(run.rewrites, "rewrite")
+            run.rewrites,
+            plural(run.rewrites, "rewrite")
         ));
     }
     let rewrites = outcome.rewrites();

@@ -13,12 +13,17 @@ const RESET: &str = "\u{1b}[0m";
 
 /// A number with its noun, such as `1 rewrite` and `2 matches`.
 pub(super) fn count(number: usize, noun: &str) -> String {
-    let plural = match (number, noun.ends_with("ch")) {
+    format!("{number} {}", plural(number, noun))
+}
+
+/// A noun in the form for this number.
+pub(super) fn plural(number: usize, noun: &str) -> String {
+    let ending = match (number, noun.ends_with("ch")) {
         (1, _) => "",
         (_, true) => "es",
         (_, false) => "s",
     };
-    format!("{number} {noun}{plural}")
+    format!("{noun}{ending}")
 }
 
 /// The streams and how to use them.

@@ -226,6 +226,17 @@ pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
+/// Compares a text with the snapshot of this name.
+pub(crate) fn snapshot(name: &str, text: &str) {
+    insta::with_settings!({
+        snapshot_path => "../../snapshots/cli",
+        prepend_module_to_snapshot => false,
+        omit_expression => true,
+    }, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
 /// Calls `work` for all items, on as many threads as there are processors.
 pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],

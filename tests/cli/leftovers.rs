@@ -67,7 +67,7 @@ fn is_bound(graph: &Graph, node: NodeId, op: &Operation) -> bool {
     op.op_type() == "cast" && from_input && graph.is_output(ValueId::first(node))
 }
 
-impl<'a> Search<'a> {
+impl Search<'_> {
     fn graph(&mut self, function: &str) {
         let depth = self.graphs.len() - 1;
         let graph = self.graphs[depth];

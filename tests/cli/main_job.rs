@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::{
     Folder, args, collection, content, data_packages, defines_a_value_twice, done, in_parallel,
+    snapshot,
 };
 use crate::leftovers::leftovers;
 use crate::second_opinion::assert_accepted;
@@ -84,16 +85,6 @@ fn main_job(packages: &[PathBuf]) -> String {
         .unwrap();
     }
     table
-}
-
-fn snapshot(name: &str, text: &str) {
-    insta::with_settings!({
-        snapshot_path => "../../snapshots/cli",
-        prepend_module_to_snapshot => false,
-        omit_expression => true,
-    }, {
-        insta::assert_snapshot!(name, text);
-    });
 }
 
 #[test]

@@ -15,7 +15,7 @@ Prints one JSON object a line: {"before", "after", "inputs", "calls", "worst", "
 where an operation has no definition here, {"before", "after", "unsupported"}. The numbers are absolute
 differences over the largest absolute value of the output: the largest and the median between the two
 packages, and the largest between BEFORE and what the file expects. Infinities and NaN must stand in the
-same places, else the difference is infinite. Exit status: 0 done, 2 could not run.
+same places, else the difference is infinite, which is null in JSON. Exit status: 0 done, 2 could not run.
 """
 
 import argparse
@@ -255,7 +255,8 @@ def main() -> int:
     for job in reading.jobs(options.pairs):
         line = {"before": str(job[0]), "after": str(job[1]), "inputs": str(job[2])}
         try:
-            line |= compare(job, options)
+            found = compare(job, options)
+            line |= {key: value if math.isfinite(value) else None for key, value in found.items()}
         except Unsupported as reason:
             line["unsupported"] = str(reason)
         print(json.dumps(line), flush=True)
