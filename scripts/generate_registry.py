@@ -190,7 +190,7 @@ def main():
         "OnesPerSpatialDim, Str, ZeroPerOutputChannel, ZerosPerSpatialSide};",
         "use super::{Kind, OpEntry, Results, other, tensor, variant};",
         "use crate::ir::types::DType;",
-        "use crate::ops::opset::Opset;",
+        "use crate::ir::Opset;",
         "",
     ]
     for name in sorted(sets):

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use milwright::pass::{Family, NAMED, Pass, Pipeline};
+use milwright::ir::Program;
+use milwright::pass::{Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Silent, verify};
 use milwright::passes::ALL;
+use milwright::text::{self, PrintOptions};
 
 /// The headings of a pass's page, in order, below the title.
 const HEADINGS: [&str; 8] = [
@@ -106,6 +108,50 @@ fn every_page_shows_a_program_before_and_after() {
         assert!(before.starts_with("program("), "{}: before", meta.id);
         assert!(after.starts_with("program("), "{}: after", meta.id);
         assert_ne!(before, after, "{}: nothing happens in the example", meta.id);
+    }
+}
+
+#[test]
+fn the_program_on_every_page_becomes_what_the_page_says() {
+    for pass in ALL {
+        let meta = pass.meta();
+        let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
+        let mut parsed = text::parse(&blocks[0], meta.id).unwrap();
+        let options = PrintOptions {
+            dialect: Some(parsed.dialect),
+            ..PrintOptions::default()
+        };
+        let print = |program: &Program| text::program_text(program, &options).unwrap();
+        assert_eq!(
+            print(&parsed.program).trim_end(),
+            blocks[0].trim_end(),
+            "{}: not in canonical form",
+            meta.id
+        );
+        let issues = verify::issues(&parsed.program);
+        assert!(issues.is_empty(), "{}: {issues:?}", meta.id);
+        let pipeline = Pipeline::parse(meta.id, ALL).unwrap();
+        let settings = Settings {
+            interface_changes: true,
+            verify_each: true,
+            ..Settings::default()
+        };
+        Manager::new(ALL, settings)
+            .run(
+                &pipeline,
+                &mut parsed.program,
+                "",
+                &issues,
+                &NoBlobs,
+                &mut Silent,
+            )
+            .unwrap();
+        assert_eq!(
+            print(&parsed.program).trim_end(),
+            blocks[1].trim_end(),
+            "{}: the page shows another result",
+            meta.id
+        );
     }
 }
 

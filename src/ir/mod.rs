@@ -9,6 +9,7 @@ mod edit;
 mod effects;
 mod graph;
 mod names;
+mod opset;
 mod program;
 mod rewriter;
 mod schedule;
@@ -16,12 +17,16 @@ pub mod types;
 pub mod value;
 pub mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use builder::{BodyBuilder, BuildError, DraftBinding, OpDraft};
 pub use effects::Access;
 pub use graph::{
     Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Slot, Use, ValueId,
 };
 pub use names::Names;
+pub use opset::Opset;
 pub use program::{Body, Function, Program, ValuePlace};
 pub use rewriter::{NewOp, Refusal, Rewriter};
 pub use schedule::Cycle;

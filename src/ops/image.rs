@@ -1,9 +1,9 @@
 //! Resampling and cropping of the last two dimensions, height and width.
 
+use crate::ir::Opset;
 use crate::ir::types::{Dim, TensorType};
 use crate::ops::dims::{Types, check_rank, one, signed, signed_dim};
 use crate::ops::infer::{InferError, Rule};
-use crate::ops::opset::Opset;
 use crate::ops::view::{Argument, OpView, Stop};
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {

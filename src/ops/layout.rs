@@ -1,13 +1,13 @@
 //! Changes of shape that keep every element: `reshape`, `transpose`, `expand_dims`, `squeeze`, and
 //! the exchanges between channels, batch and space.
 
+use crate::ir::Opset;
 use crate::ir::types::{Dim, TensorType};
 use crate::ops::dims::{
     Types, axes, axis, check_rank, dim, one, product, signed, signed_dim, unknown,
 };
 use crate::ops::elementwise::like_x;
 use crate::ops::infer::{InferError, Rule};
-use crate::ops::opset::Opset;
 use crate::ops::view::{Argument, OpView, Stop};
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {

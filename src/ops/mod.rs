@@ -8,7 +8,6 @@ pub mod activation;
 pub mod constant;
 pub mod infer;
 pub mod joining;
-pub mod opset;
 pub mod registry;
 pub mod verify;
 pub mod view;
@@ -31,6 +30,6 @@ mod slicing;
 mod sorting;
 mod state;
 
+pub use crate::ir::Opset;
 pub use infer::{InferError, Inference, compatible, infer};
-pub use opset::Opset;
 pub use view::{Argument, OpView, Operand};

@@ -1,9 +1,9 @@
 //! Quantization and compressed weights: `quantize`, `dequantize`, `constexpr_*`.
 
+use crate::ir::Opset;
 use crate::ir::types::{DType, Dim};
 use crate::ops::dims::{Types, axis, one, signed, signed_dim, tensor};
 use crate::ops::infer::{InferError, Rule};
-use crate::ops::opset::Opset;
 use crate::ops::view::{OpView, Stop};
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {

@@ -1,11 +1,11 @@
 //! Ops that order, select or mark: `argsort`, `topk`, `one_hot`, `non_zero`, `cumsum`,
 //! `band_part`, `non_maximum_suppression`.
 
+use crate::ir::Opset;
 use crate::ir::types::{DType, Dim};
 use crate::ops::dims::{Types, axis, check_rank, one, signed_dim, tensor};
 use crate::ops::elementwise::like_x;
 use crate::ops::infer::{InferError, Rule};
-use crate::ops::opset::Opset;
 use crate::ops::view::{OpView, Stop};
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::ir::Opset;
 use crate::ir::types::{Dim, TensorType, ValueType};
 use crate::ir::value::Value;
-use crate::ops::opset::Opset;
 use crate::ops::{constant, infer::InferError};
 
 /// One operand: its type and, if it is known at compile time, its value.

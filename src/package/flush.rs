@@ -1,7 +1,7 @@
-//! Flushing written files to the disk in a second thread, while the next bytes are copied.
+//! Getting files onto the disk: room reserved beforehand, flushing in a second thread meanwhile.
 //!
-//! A weight file of gigabytes takes about as long to flush as to copy; side by side, the flush
-//! costs little more than the copy alone.
+//! A weight file of gigabytes takes about as long to flush as to copy. With both, a save that
+//! flushes everything takes no longer than a plain copy that flushes nothing (measured on ext4).
 
 use std::fs::File;
 use std::io;
@@ -54,6 +54,42 @@ pub(super) fn run(jobs: Receiver<Job>) -> Result<(), (PathBuf, io::Error)> {
             Job::Finish(file, path) => file.sync_all().map_err(|error| (path, error))?,
         }
     }
+    Ok(())
+}
+
+/// Bytes from which on room is reserved for a file.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const RESERVED_FROM: u64 = 16 << 20;
+
+/// Reserves room for a large file that is to be written, so that a disk that is too full is found
+/// at once, and blocks need not be found while flushing. The file gets this length.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    if bytes < RESERVED_FROM {
+        return Ok(());
+    }
+    let result = fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from);
+    match result {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull
+                    | io::ErrorKind::QuotaExceeded
+                    | io::ErrorKind::FileTooLarge
+            ) =>
+        {
+            Err(error)
+        }
+        // Not every file system can; the writing itself tells.
+        _ => Ok(()),
+    }
+}
+
+/// Reserves room for a large file where the system can; here it cannot.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[expect(clippy::unnecessary_wraps, reason = "other systems can fail")]
+pub(super) fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
     Ok(())
 }
 

@@ -11,6 +11,9 @@ mod pipeline;
 mod remark;
 pub mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use block::{Blobs, Block, NoBlobs, Uniform};
 pub use edit::{Edit, EditError};
 pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable};

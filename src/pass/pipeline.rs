@@ -300,6 +300,7 @@ impl Parser<'_> {
         if self.eat('(') {
             self.depth += 1;
             if self.depth > MAX_DEPTH {
+                self.at -= 1;
                 return Err(self.error("groups nested too deep"));
             }
             let steps = self.steps()?;

@@ -9,7 +9,7 @@ use super::writer::Writer;
 
 /// Digits of a binary floating-point format: bits of the mantissa field and of the exponent field.
 #[derive(Clone, Copy)]
-struct Format {
+pub(super) struct Format {
     mantissa: u32,
     exponent: u32,
     /// The largest exponent field holds ordinary numbers too, and only an all-ones mantissa is NaN
@@ -17,12 +17,12 @@ struct Format {
     finite: bool,
 }
 
-const FP16: Format = ieee(10, 5);
-const FP32: Format = ieee(23, 8);
-const FP64: Format = ieee(52, 11);
-const BF16: Format = ieee(7, 8);
-const FP8_E5M2: Format = ieee(2, 5);
-const FP8_E4M3FN: Format = Format {
+pub(super) const FP16: Format = ieee(10, 5);
+pub(super) const FP32: Format = ieee(23, 8);
+pub(super) const FP64: Format = ieee(52, 11);
+pub(super) const BF16: Format = ieee(7, 8);
+pub(super) const FP8_E5M2: Format = ieee(2, 5);
+pub(super) const FP8_E4M3FN: Format = Format {
     mantissa: 3,
     exponent: 4,
     finite: true,
@@ -33,6 +33,114 @@ const fn ieee(mantissa: u32, exponent: u32) -> Format {
         mantissa,
         exponent,
         finite: false,
+    }
+}
+
+/// The other direction, for the parser: numbers to bits.
+impl Format {
+    /// The position of the sign.
+    pub(super) fn sign_bit(self) -> u32 {
+        self.mantissa + self.exponent
+    }
+
+    pub(super) fn is_fp32(self) -> bool {
+        self.mantissa == FP32.mantissa
+    }
+
+    fn largest_field(self) -> u64 {
+        (1 << self.exponent) - 1
+    }
+
+    /// The bits of positive infinity, if the format has it.
+    pub(super) fn infinity(self) -> Option<u64> {
+        (!self.finite).then(|| self.largest_field() << self.mantissa)
+    }
+
+    /// The bits of the NaN without payload.
+    pub(super) fn quiet_nan(self) -> u64 {
+        let mantissa = if self.finite {
+            (1 << self.mantissa) - 1
+        } else {
+            1 << (self.mantissa - 1)
+        };
+        self.largest_field() << self.mantissa | mantissa
+    }
+
+    /// The bits of a NaN with these mantissa bits, if they are those of a NaN.
+    pub(super) fn nan(self, negative: bool, mantissa: u64) -> Option<u64> {
+        let mask = (1u64 << self.mantissa) - 1;
+        let valid = if self.finite {
+            mantissa == mask
+        } else {
+            mantissa != 0 && mantissa <= mask
+        };
+        let sign = u64::from(negative) << self.sign_bit();
+        valid.then_some(sign | self.largest_field() << self.mantissa | mantissa)
+    }
+
+    /// The bits of the first number that is too large: infinity or, without one, NaN.
+    fn overflow(self) -> u64 {
+        self.infinity().unwrap_or_else(|| self.quiet_nan())
+    }
+
+    /// The largest number.
+    pub(super) fn largest(self) -> f64 {
+        let bits = self.overflow() - 1;
+        let mantissa = bits & ((1 << self.mantissa) - 1) | 1 << self.mantissa;
+        let exponent = (bits >> self.mantissa) as i32 - self.bias() as i32;
+        mantissa as f64 * 2f64.powi(exponent - self.mantissa as i32)
+    }
+
+    fn bias(self) -> i64 {
+        (self.largest_field() >> 1) as i64
+    }
+
+    /// The bits of a finite number, rounded to nearest even; `None` if it is too large.
+    pub(super) fn round(self, value: f64) -> Option<u64> {
+        let bits = value.to_bits();
+        let sign = (bits >> 63) << self.sign_bit();
+        let field = (bits >> 52 & 0x7ff) as i64;
+        let mantissa = bits & ((1 << 52) - 1);
+        let magnitude = match field {
+            0 => self.encode(mantissa, -1074, false)?,
+            0x7ff => return None,
+            _ => self.encode(mantissa | 1 << 52, field - 1075, false)?,
+        };
+        Some(sign | magnitude)
+    }
+
+    /// The bits of `mantissa · 2^exponent`, and a bit more if `more`, rounded to nearest even;
+    /// `None` if that is too large. `more` needs a mantissa of more bits than the format has.
+    pub(super) fn encode(self, mantissa: u64, exponent: i64, more: bool) -> Option<u64> {
+        if mantissa == 0 {
+            return Some(0);
+        }
+        let width = i64::from(self.mantissa);
+        let least = 1 - self.bias();
+        let leading = exponent.saturating_add(i64::from(mantissa.ilog2()));
+        if leading > self.bias() + 1 {
+            return None;
+        }
+        // The weight of the last place, and how many bits of the mantissa are below it.
+        let place = leading.max(least).saturating_sub(width);
+        let shift = place.saturating_sub(exponent);
+        let kept = if shift <= 0 {
+            mantissa << -shift
+        } else if shift > 65 {
+            0
+        } else {
+            let (wide, half) = (u128::from(mantissa), 1u128 << (shift - 1));
+            let (kept, rest) = (wide >> shift, wide & ((1 << shift) - 1));
+            let up = rest > half || rest == half && (more || kept & 1 == 1);
+            kept as u64 + u64::from(up)
+        };
+        // A carry out of the mantissa steps to the next exponent by itself.
+        let bits = if leading < least {
+            kept
+        } else {
+            (((leading - least + 1) as u64) << width) + kept - (1 << width)
+        };
+        (bits < self.overflow()).then_some(bits)
     }
 }
 

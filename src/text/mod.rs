@@ -30,6 +30,7 @@
 //! | `@missing` | as a key or value | a dictionary entry without it |
 //! | `@no_binding` | as an argument | a binding message with nothing set |
 //! | `@new(DTYPE, COUNT) […]` | as a literal | a blob that a pass made and that is not in a weight file yet; from 65 elements on a digest stands in place of the elements unless they are asked for |
+//! | `fill(v)`, `random(seed, scale)` | instead of a tensor's elements | only read, never printed: elements by a rule (see `parser.rs`) |
 //! | `nan(0x1)` | as a number | a NaN with these mantissa bits; a quiet one without payload is `nan` |
 //!
 //! Further rules that a parser needs:
@@ -50,6 +51,8 @@ pub mod dot;
 mod elements;
 mod float;
 pub mod json;
+mod lexer;
+mod parser;
 mod printer;
 pub mod summary;
 mod types;
@@ -57,6 +60,7 @@ mod values;
 mod words;
 mod writer;
 
+pub use parser::{ParseError, Parsed, parse};
 pub use printer::{
     PrintError, PrintOptions, function_text, print_program, program_text, write_program,
 };

@@ -2,7 +2,7 @@
 
 use super::Dialect;
 use super::writer::Writer;
-use crate::ir::DType;
+use crate::ir::{DType, Opset};
 
 /// Words that mean something else in MIL text; a name equal to one of them is quoted.
 const RESERVED: [&str; 12] = [
@@ -10,30 +10,17 @@ const RESERVED: [&str; 12] = [
     "true", "tuple",
 ];
 
-/// Opset keys and the words that stand for them in `func main<…>`. The first four pairs as the
-/// compiled models of iOS 15 to 18 have them, the last by the naming of iOS 26.
-const OPSETS: [(&str, &str); 5] = [
-    ("CoreML5", "ios15"),
-    ("CoreML6", "ios16"),
-    ("CoreML7", "ios17"),
-    ("CoreML8", "ios18"),
-    ("CoreML9", "ios26"),
-];
-
 /// The opset key that a word in `func main<…>` stands for; other words stand for themselves.
 pub fn opset_from_word(word: &str) -> &str {
-    OPSETS
-        .iter()
-        .find(|pair| pair.1 == word)
-        .map_or(word, |pair| pair.0)
+    match Opset::from_word(word) {
+        Some(opset) => opset.name(),
+        None => word,
+    }
 }
 
 /// The word that stands for an opset key in `func main<…>`, if there is one.
 pub fn opset_word(opset: &str) -> Option<&'static str> {
-    OPSETS
-        .iter()
-        .find(|pair| pair.0 == opset)
-        .map(|pair| pair.1)
+    Opset::parse(opset).map(Opset::word)
 }
 
 impl Dialect {
@@ -90,7 +77,7 @@ impl Writer<'_> {
     pub(super) fn opset(&mut self, opset: &str) {
         if let Some(word) = opset_word(opset) {
             self.push(word);
-        } else if OPSETS.iter().any(|pair| pair.1 == opset) {
+        } else if Opset::from_word(opset).is_some() {
             self.quoted(opset, '`');
         } else {
             self.name(opset);

@@ -53,10 +53,12 @@ impl Matcher for Unused {
             return Attempt::NoMatch;
         }
         if !is_erasable(op) {
-            return Attempt::missed(
-                node,
-                "nothing uses it, but milwright does not know this operation and keeps it",
-            );
+            let why = if op.blocks().is_empty() {
+                "nothing uses it, but milwright does not know this operation and keeps it"
+            } else {
+                "nothing uses it, but its blocks hold an operation that milwright does not know"
+            };
+            return Attempt::missed(node, why);
         }
         // The rewriter erases an anchor that nothing uses when the rewrite ends.
         Attempt::matched("nothing uses it; erased", |_| Ok(()))

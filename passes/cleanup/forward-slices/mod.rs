@@ -49,17 +49,15 @@ impl Matcher for Forward {
         else {
             return Attempt::NoMatch;
         };
+        if block.bool_or(concat, "interleave", false) != Some(false) {
+            return Attempt::missed(node, "the concat interleaves its operands");
+        }
         let Some(joined) = Joined::of(block, concat) else {
-            return Attempt::missed(
-                node,
-                "the concat interleaves, or the size of an operand is not known",
-            );
+            return Attempt::missed(node, "the size of an operand of the concat is not known");
         };
-        let Some(parts) = parts(block, op, node, &joined) else {
-            return Attempt::missed(
-                node,
-                "it strides, cuts another axis, or its bounds are not known",
-            );
+        let parts = match parts(block, op, node, &joined) {
+            Ok(parts) => parts,
+            Err(why) => return Attempt::missed(node, why),
         };
         let mut replacements = Vec::new();
         let mut refused = None;
@@ -105,9 +103,6 @@ struct Joined {
 
 impl Joined {
     fn of(block: &Block<'_>, concat: &Operation) -> Option<Self> {
-        if block.bool_or(concat, "interleave", false)? {
-            return None;
-        }
         let axis = block.int_of(concat, "axis")?;
         let mut operands = Vec::new();
         let mut total = 0i64;
@@ -144,6 +139,12 @@ fn normalize(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(axis).ok().filter(|axis| *axis < rank)
 }
 
+/// Why a slice or split does not simply take ranges along the concat's axis.
+type Reason = &'static str;
+
+const UNKNOWN_BOUNDS: Reason = "its bounds are not known";
+const OTHER_AXIS: Reason = "it cuts another axis than the concat's";
+
 /// The ranges along the concat's axis that a slice or split takes, one for each result, if it takes
 /// everything on all other axes.
 fn parts(
@@ -151,78 +152,87 @@ fn parts(
     op: &Operation,
     node: NodeId,
     joined: &Joined,
-) -> Option<Vec<(ValueId, i64, i64)>> {
-    if op.op_type() == "split" {
-        let mut at = 0;
-        return op
-            .results()
-            .iter()
-            .enumerate()
-            .map(|(index, result)| {
-                let tensor = result.ty.as_ref()?.as_tensor()?;
-                let axis = normalize(block.int_of(op, "axis")?, tensor.dims.len())?;
-                let size = i64::try_from(tensor.dims.get(axis)?.size()?).ok()?;
-                let begin = at;
-                at += size;
-                let value = ValueId {
-                    node,
-                    result: index as u32,
-                };
-                (axis == joined.axis).then_some((value, begin, at))
-            })
-            .collect();
+) -> Result<Vec<(ValueId, i64, i64)>, Reason> {
+    if op.op_type() != "split" {
+        let (begin, end) = sliced_range(block, op, joined)?;
+        return Ok(vec![(ValueId::first(node), begin, end)]);
     }
-    let (begin, end) = sliced_range(block, op, joined)?;
-    Some(vec![(ValueId::first(node), begin, end)])
+    let axis = block.int_of(op, "axis").ok_or(UNKNOWN_BOUNDS)?;
+    let mut at = 0;
+    let mut parts = Vec::new();
+    for (index, result) in op.results().iter().enumerate() {
+        let dims = result
+            .ty
+            .as_ref()
+            .and_then(|ty| ty.as_tensor())
+            .map_or(&[][..], |tensor| &tensor.dims);
+        let axis = normalize(axis, dims.len()).ok_or(UNKNOWN_BOUNDS)?;
+        if axis != joined.axis {
+            return Err(OTHER_AXIS);
+        }
+        let size = dims[axis].size().and_then(|size| i64::try_from(size).ok());
+        let begin = at;
+        at += size.ok_or(UNKNOWN_BOUNDS)?;
+        let value = ValueId {
+            node,
+            result: index as u32,
+        };
+        parts.push((value, begin, at));
+    }
+    Ok(parts)
 }
 
-fn sliced_range(block: &Block<'_>, op: &Operation, joined: &Joined) -> Option<(i64, i64)> {
+fn sliced_range(block: &Block<'_>, op: &Operation, joined: &Joined) -> Result<(i64, i64), Reason> {
     let bools = |parameter: &str| match op.argument(parameter) {
-        None => Some(Vec::new()),
-        Some(_) => block.bools_of(op, parameter),
+        None => Ok(Vec::new()),
+        Some(_) => block.bools_of(op, parameter).ok_or(UNKNOWN_BOUNDS),
     };
     let set = |mask: &[bool], axis: usize| mask.get(axis).copied().unwrap_or(false);
     let (begin_mask, end_mask) = (bools("begin_mask")?, bools("end_mask")?);
-    let squeeze = bools("squeeze_mask")?;
+    if bools("squeeze_mask")?.contains(&true) {
+        return Err("it drops an axis");
+    }
     let strides = match op.argument("stride") {
         None => Vec::new(),
-        Some(_) => block.ints_of(op, "stride")?,
+        Some(_) => block.ints_of(op, "stride").ok_or(UNKNOWN_BOUNDS)?,
     };
-    if squeeze.contains(&true) || strides.iter().any(|stride| *stride != 1) {
-        return None;
+    if strides.iter().any(|stride| *stride != 1) {
+        return Err("it has strides");
     }
-    let (begins, ends) = (block.ints_of(op, "begin")?, block.ints_of(op, "end")?);
-    let dims = &block.tensor(op.value("x")?)?.dims;
-    let mut range = None;
+    let begins = block.ints_of(op, "begin").ok_or(UNKNOWN_BOUNDS)?;
+    let ends = block.ints_of(op, "end").ok_or(UNKNOWN_BOUNDS)?;
+    let dims = op
+        .value("x")
+        .and_then(|x| block.tensor(x))
+        .map_or(&[][..], |tensor| &tensor.dims);
+    let mut range = Err(UNKNOWN_BOUNDS);
     for (axis, dim) in dims.iter().enumerate() {
-        let size = if axis == joined.axis {
+        let joins = axis == joined.axis;
+        let size = if joins {
             Some(joined.total)
         } else {
             dim.size().and_then(|size| i64::try_from(size).ok())
         };
-        let bound = |given: Option<&i64>| {
-            let given = *given?;
-            if given < 0 {
-                Some(given + size?)
-            } else {
-                Some(given)
-            }
+        // A bound from the end needs the size to be known.
+        let bound = |given: Option<&i64>| match (given, size) {
+            (Some(given), Some(size)) if *given < 0 => Ok(given + size),
+            (Some(given), _) if *given >= 0 => Ok(*given),
+            _ => Err(UNKNOWN_BOUNDS),
         };
         let begin = if set(&begin_mask, axis) {
             0
         } else {
             bound(begins.get(axis))?
         };
-        let to_the_end = set(&end_mask, axis);
-        if axis == joined.axis {
-            let end = if to_the_end {
-                joined.total
-            } else {
-                bound(ends.get(axis))?
-            };
-            range = Some((begin, end.min(joined.total)));
-        } else if begin != 0 || !(to_the_end || size.is_some() && bound(ends.get(axis))? >= size?) {
-            return None;
+        let end = if set(&end_mask, axis) {
+            size.unwrap_or(i64::MAX)
+        } else {
+            bound(ends.get(axis))?
+        };
+        if joins {
+            range = Ok((begin, end.min(joined.total)));
+        } else if begin != 0 || end < size.unwrap_or(i64::MAX) {
+            return Err(OTHER_AXIS);
         }
     }
     range

@@ -155,7 +155,13 @@ impl Island {
                         Binding::Absent => return Err(Attempt::NoMatch),
                     };
                     let Some(producer) = block.op(value.node) else {
-                        return self.not_enclosed(node);
+                        // A captured constant may still be one.
+                        let Some(constant) = block.constant(value) else {
+                            return self.not_enclosed(node);
+                        };
+                        self.entries
+                            .push(entry(Entering::Constant(constant.clone())));
+                        continue;
                     };
                     if producer.op_type() == "cast" {
                         let source = self.enter(block, value, producer, inside)?;

@@ -88,6 +88,6 @@ fn holds(b: DType, a: DType) -> bool {
 fn loses(at: NodeId, through: DType, from: DType) -> Attempt {
     Attempt::missed(
         at,
-        format!("{through} does not hold every {from} value, so the casts are no detour"),
+        format!("{through} does not hold every {from} value: the casts change some"),
     )
 }

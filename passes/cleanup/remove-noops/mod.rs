@@ -62,8 +62,9 @@ impl Matcher for Noops {
         if splits && !self.0.aggressive && feeds_attention(block, result) {
             return Attempt::missed(
                 node,
-                "a split and concat before a softmax works around a Core ML bug on the GPU; \
-                 the option `aggressive` removes it",
+                "a split and concat before a softmax or attention work around a Core ML bug on the \
+                 GPU; \
+                 the option `aggressive` removes them",
             );
         }
         if let Err(refusal) = block.graph.can_replace(result, source) {

@@ -189,11 +189,14 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, sum: &Sum) -> Attempt {
     if block.tensor(value).is_none() || block.tensor(value) != block.tensor(sum.of) {
         return Attempt::missed(
             add,
-            "the constant's shape makes the sum larger than the value",
+            "the constant's shape gives the sum another shape than the value",
         );
     }
     if block.tensor(root.under) != block.tensor(result) {
-        return Attempt::missed(node, "the result is larger than what stands under the root");
+        return Attempt::missed(
+            node,
+            "the result has another shape than what stands under the root",
+        );
     }
     let (Some(dtype), Some(opset)) = (block.dtype(root.under), block.opset) else {
         return Attempt::missed(node, "the opset is not known");
@@ -204,7 +207,7 @@ fn fold(block: &Block<'_>, node: NodeId, root: &Root, sum: &Sum) -> Attempt {
         .is_none_or(|mut mates| mates.any(|mate| mate == "x"));
     let stored = if own_type { dtype } else { DType::Float32 };
     if !is_normal(epsilon, stored) && epsilon != 0.0 {
-        let why = if own_type {
+        let why = if own_type && stored == DType::Float16 {
             format!(", and {} wants it in x's type", opset.name())
         } else {
             String::new()

@@ -109,13 +109,22 @@ impl Powers {
             return Attempt::missed(node, "the type of the base is not known");
         };
         if base_type != result_type {
-            let why = "the exponent's shape makes the result larger than the base";
+            let why = "the exponent's shape gives the result another shape than the base";
             return Attempt::missed(node, why);
         }
         let Some(form) = self.form(exponent) else {
-            let why = format!("exponent {exponent} has no form as products or roots");
+            let most = self.0.max_exponent;
+            let why = if exponent > f64::from(most) && exponent.fract() == 0.0 {
+                format!("exponent {exponent} is above the option `max_exponent` ({most})")
+            } else {
+                format!("exponent {exponent} has no form as products or roots")
+            };
             return Attempt::missed(node, why);
         };
+        // The root takes both; as a product the square would be hidden from it.
+        if form == Form::Product(2) && is_under_root(block, ValueId::first(node)) {
+            return Attempt::NoMatch;
+        }
         if !base_type.dtype.is_float() && !matches!(form, Form::Base | Form::Product(_)) {
             let why = format!(
                 "exponent {exponent} of {} has no other form",
@@ -150,6 +159,22 @@ impl Powers {
             None
         }
     }
+}
+
+/// Whether the only use of a value is a `sqrt` or a power of 0.5 with a result of the same type.
+fn is_under_root(block: &Block<'_>, value: ValueId) -> bool {
+    let Some(user) = block.graph.only_user(value) else {
+        return false;
+    };
+    let Some(op) = block.op(user).filter(|op| op.value("x") == Some(value)) else {
+        return false;
+    };
+    let is_root = match op.op_type() {
+        "sqrt" => true,
+        "pow" => block.uniform_of(op, "y").is_some_and(|y| y.value == 0.5),
+        _ => false,
+    };
+    is_root && block.tensor(ValueId::first(user)) == block.tensor(value)
 }
 
 /// The base of `pow(base, 2)`, if the value is that, has no other use, and has the base's type.

@@ -10,8 +10,8 @@ pub use effect::{Effect, effect};
 
 use thiserror::Error;
 
+use crate::ir::Opset;
 use crate::ir::types::DType;
-use crate::ops::opset::Opset;
 
 /// One op type with all its variants.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use super::DefaultValue::{
     ZeroPerOutputChannel, ZerosPerSpatialSide,
 };
 use super::{Kind, OpEntry, Results, other, tensor, variant};
+use crate::ir::Opset;
 use crate::ir::types::DType;
-use crate::ops::opset::Opset;
 
 const ANY: &[DType] = &[];
 const BOOL: &[DType] = &[DType::Bool];

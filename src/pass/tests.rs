@@ -1,0 +1,247 @@
+//! Tests of the manager, with passes made for the purpose.
+
+use std::collections::BTreeMap;
+
+use super::options::{OptionError, OptionMap};
+use super::*;
+use crate::ir::{
+    Binding, Body, BodyBuilder, DType, DraftBinding, Function, InputOrigin, NamedType, NodeId,
+    OpDraft, Program, TensorType, ValueId, ValueType,
+};
+use crate::ops::Opset;
+
+/// `relu(relu(… x))`, so many of them; the last one, `y`, is the output.
+fn chain(length: usize) -> Program {
+    let ty = ValueType::Tensor(TensorType::fixed(DType::Float16, &[2]));
+    let named = |name: String| NamedType {
+        name,
+        ty: Some(ty.clone()),
+    };
+    let mut builder = BodyBuilder::new();
+    builder
+        .input(named("x".to_owned()), InputOrigin::Function)
+        .unwrap();
+    let mut last = "x".to_owned();
+    for index in 0..length {
+        let name = if index + 1 == length {
+            "y".to_owned()
+        } else {
+            format!("v{index}")
+        };
+        let argument = vec![DraftBinding::Name(last)];
+        let draft = OpDraft {
+            op_type: "relu".to_owned(),
+            arguments: BTreeMap::from([("x".to_owned(), argument)]),
+            results: vec![named(name.clone())],
+            ..OpDraft::default()
+        };
+        builder.op(draft).unwrap();
+        last = name;
+    }
+    let body: Body = builder.finish(&["y".to_owned()], BTreeMap::new()).unwrap();
+    let function = Function {
+        inputs: vec![named("x".to_owned())],
+        opset: "CoreML8".to_owned(),
+        specializations: BTreeMap::from([("CoreML8".to_owned(), body)]),
+        attributes: BTreeMap::new(),
+    };
+    Program {
+        version: 1,
+        functions: BTreeMap::from([("main".to_owned(), function)]),
+        ..Program::default()
+    }
+}
+
+/// A pass that a closure stands for.
+struct Fake {
+    meta: &'static Meta,
+    attempt: fn(&Block<'_>, NodeId) -> Attempt,
+}
+
+struct FakeMatcher(fn(&Block<'_>, NodeId) -> Attempt);
+
+impl Pass for Fake {
+    fn meta(&self) -> &'static Meta {
+        self.meta
+    }
+
+    fn matcher(&self, _: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        Ok(Box::new(FakeMatcher(self.attempt)))
+    }
+}
+
+impl Matcher for FakeMatcher {
+    fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
+        (self.0)(block, node)
+    }
+}
+
+const fn meta(id: &'static str, exactness: Exactness) -> Meta {
+    Meta {
+        id,
+        family: Family::Cleanup,
+        summary: "a pass for tests",
+        exactness,
+        since: Opset::CoreML5,
+        targets: &[Target::CoreMl],
+        evidence: Evidence::Documented,
+        catalog: &[],
+        default: false,
+        after: &[],
+        page: "",
+    }
+}
+
+/// Replaces each operation of the first type by one of the second.
+fn exchange(block: &Block<'_>, node: NodeId, from: &str, to: &'static str) -> Attempt {
+    let Some(x) = block.op_of_type(node, from).and_then(|op| op.value("x")) else {
+        return Attempt::NoMatch;
+    };
+    Attempt::matched("exchanged", move |edit| {
+        let new = edit.op(to, &[("x", Binding::Value(x))])?;
+        edit.replace(ValueId::first(node), new)
+    })
+}
+
+static THERE: Fake = Fake {
+    meta: &meta("there", Exactness::Exact),
+    attempt: |block, node| exchange(block, node, "relu", "abs"),
+};
+static BACK: Fake = Fake {
+    meta: &meta("back", Exactness::Exact),
+    attempt: |block, node| exchange(block, node, "abs", "relu"),
+};
+static IDLE: Fake = Fake {
+    meta: &meta("idle", Exactness::Exact),
+    attempt: |block, node| match block.op_of_type(node, "relu") {
+        Some(_) => Attempt::matched("nothing in truth", |_| Ok(())),
+        None => Attempt::NoMatch,
+    },
+};
+static BREAKER: Fake = Fake {
+    meta: &meta("breaker", Exactness::Exact),
+    attempt: |block, node| match block.op_of_type(node, "relu") {
+        Some(_) => Attempt::matched("broken", move |edit| {
+            let ty = TensorType::fixed(DType::Float16, &[3]);
+            edit.retype(ValueId::first(node), ty.into());
+            Ok(())
+        }),
+        None => Attempt::NoMatch,
+    },
+};
+static INTERFACE: Fake = Fake {
+    meta: &meta("interface", Exactness::Interface),
+    attempt: |block, node| exchange(block, node, "relu", "abs"),
+};
+
+static FAKES: &[&dyn Pass] = &[&THERE, &BACK, &IDLE, &BREAKER, &INTERFACE];
+
+fn run(text: &str, program: &mut Program, settings: Settings) -> Result<Outcome, RunError> {
+    let pipeline = Pipeline::parse(text, FAKES).expect("a pipeline");
+    let known = verify::issues(program);
+    assert!(known.is_empty(), "{known:?}");
+    Manager::new(FAKES, settings).run(&pipeline, program, "", &known, &NoBlobs, &mut Silent)
+}
+
+#[test]
+fn a_pass_runs_until_nothing_is_left_and_everything_is_counted() {
+    let mut program = chain(5);
+    let outcome = run("there", &mut program, Settings::default()).unwrap();
+    assert_eq!(outcome.rewrites(), 5);
+    assert_eq!(
+        (outcome.passes[0].id, outcome.passes[0].rewrites),
+        ("there", 5)
+    );
+    let body = program.functions["main"].active().unwrap();
+    assert!(body.graph.ops().all(|(_, op)| op.op_type() == "abs"));
+    assert_eq!(outcome.remarks.len(), 5);
+    assert_eq!(outcome.remarks[4].place.op, "y");
+}
+
+#[test]
+fn the_limit_on_rewrites_stops_the_whole_pipeline_after_exactly_that_many() {
+    for limit in 0..=8 {
+        let mut program = chain(4);
+        let settings = Settings {
+            max_rewrites: Some(limit),
+            ..Settings::default()
+        };
+        let outcome = run("there,back", &mut program, settings).unwrap();
+        assert_eq!(outcome.rewrites(), limit);
+        assert!(outcome.stopped);
+        let body = program.functions["main"].active().unwrap();
+        let abs = body
+            .graph
+            .ops()
+            .filter(|(_, op)| op.op_type() == "abs")
+            .count();
+        assert_eq!(abs, if limit <= 4 { limit } else { 8 - limit });
+    }
+}
+
+#[test]
+fn a_group_that_never_settles_is_given_up_with_a_note() {
+    let mut program = chain(1);
+    let outcome = run("(there,back)*", &mut program, Settings::default()).unwrap();
+    assert_eq!(outcome.rewrites(), 2 * 10);
+    assert!(
+        outcome.notes[0].contains("after 10 rounds"),
+        "{:?}",
+        outcome.notes
+    );
+}
+
+#[test]
+fn a_pass_that_claims_a_change_and_makes_none_is_found_out() {
+    let settings = Settings {
+        verify_each: true,
+        max_rewrites: Some(1),
+        ..Settings::default()
+    };
+    let error = run("idle", &mut chain(1), settings).unwrap_err();
+    assert!(
+        matches!(error, RunError::Untruthful { pass: "idle", .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pass_that_breaks_a_type_is_found_out_with_and_without_checks_after_each_pass() {
+    for verify_each in [true, false] {
+        let settings = Settings {
+            verify_each,
+            max_rewrites: Some(1),
+            ..Settings::default()
+        };
+        let error = run("breaker", &mut chain(2), settings).unwrap_err();
+        assert!(matches!(error, RunError::Broken { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_pass_that_changes_the_interface_runs_only_on_request() {
+    let mut program = chain(1);
+    let outcome = run("interface", &mut program, Settings::default()).unwrap();
+    assert_eq!(outcome.rewrites(), 0);
+    assert!(outcome.notes[0].contains("--interface-changes"));
+    let settings = Settings {
+        interface_changes: true,
+        ..Settings::default()
+    };
+    assert_eq!(
+        run("interface", &mut program, settings).unwrap().rewrites(),
+        1
+    );
+}
+
+#[test]
+fn a_report_finds_what_a_run_would_rewrite_and_changes_nothing() {
+    let mut program = chain(3);
+    let before = verify::fingerprint(&program);
+    let manager = Manager::new(FAKES, Settings::default());
+    let remarks = manager
+        .report("there", &OptionMap::new(), &mut program, "", &NoBlobs)
+        .unwrap();
+    assert_eq!(remarks.len(), 3);
+    assert_eq!(verify::fingerprint(&program), before);
+}

@@ -1,0 +1,121 @@
+//! Runs every case of every pass: one test for each file `passes/*/*/cases/*.mil`, named
+//! `<pass>::<case>`.
+//!
+//! A case is a program as MIL text. Comments in its first lines say how it is meant:
+//!
+//! - `// options: name=value, …`: options of the pass;
+//! - `// silent`: the pass must not even report a near match;
+//! - `// expect-issue: TEXT`: the verifier finds something that contains this text, before and
+//!   after, and nothing but what such lines name;
+//! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal.
+//!
+//! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
+//! every other case must change. What the pass says and does is kept in
+//! `snapshots/<pass>/<case>.snap`; `INSTA_UPDATE=always cargo test --test passes` writes them anew.
+
+#[path = "passes/broken.rs"]
+mod broken;
+#[path = "passes/case.rs"]
+mod case;
+#[path = "passes/check.rs"]
+mod check;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use milwright::passes;
+
+/// Every pass has at least this many cases.
+const FEWEST: usize = 12;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut trials = Vec::new();
+    let mut known = Vec::new();
+    for pass in passes::ALL {
+        let meta = pass.meta();
+        let folder = root
+            .join("passes")
+            .join(meta.family.name())
+            .join(meta.id)
+            .join("cases");
+        let files = files(&folder, "mil");
+        let count = files.len();
+        for file in files {
+            let name = stem(&file);
+            known.push(format!("{}/{name}", meta.id));
+            let snapshots = root.join("snapshots").join(meta.id);
+            let title = format!("{}::{name}", meta.id);
+            trials.push(Trial::test(title, move || run(&file, &snapshots, meta.id)));
+        }
+        let title = format!("{}::has_enough_cases", meta.id);
+        trials.push(Trial::test(title, move || enough(count)));
+    }
+    let snapshots = root.join("snapshots");
+    trials.push(Trial::test("every_snapshot_has_a_case", move || {
+        no_orphans(&snapshots, &known)
+    }));
+    trials.extend(broken::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Checks one case and compares what the pass says and does with the snapshot.
+fn run(file: &Path, snapshots: &Path, pass: &str) -> Result<(), Failed> {
+    let source = fs::read_to_string(file)?;
+    let case = case::Case::read(&source, &stem(file), pass)?;
+    let report = check::check(&case, passes::ALL)?;
+    let mut settings = insta::Settings::new();
+    settings.set_snapshot_path(snapshots);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.set_input_file(file);
+    settings.bind(|| insta::assert_snapshot!(stem(file), report));
+    Ok(())
+}
+
+fn enough(count: usize) -> Result<(), Failed> {
+    if count < FEWEST {
+        return Err(format!("only {count} cases; each pass has at least {FEWEST}").into());
+    }
+    Ok(())
+}
+
+/// Snapshots of passes without a case: what is left when a case is renamed or removed.
+fn no_orphans(snapshots: &Path, known: &[String]) -> Result<(), Failed> {
+    let mut orphans = Vec::new();
+    for pass in passes::ALL {
+        let id = pass.meta().id;
+        for file in files(&snapshots.join(id), "snap") {
+            if !known.contains(&format!("{id}/{}", stem(&file))) {
+                orphans.push(file.display().to_string());
+            }
+        }
+    }
+    if orphans.is_empty() {
+        return Ok(());
+    }
+    Err(format!("no case has these snapshots: {}", orphans.join(", ")).into())
+}
+
+/// The files with this extension in a folder, sorted; none if there is no such folder.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|own| own == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,177 @@
+//! What must hold of every case, whatever the pass.
+
+use std::fs;
+use std::path::Path;
+
+use milwright::ir::{BlobRef, Content, Program};
+use milwright::model::{Model, Placements};
+use milwright::pass::{Manager, Outcome, Pass, RemarkKind, Settings, Silent, verify};
+use milwright::text::{PrintOptions, diff, parse, program_text};
+
+use crate::case::Case;
+
+/// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
+///
+/// # Errors
+/// What does not hold.
+pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String, String> {
+    known_issues(case, &case.program, "before")?;
+    let before = print(case, &case.program);
+    reads_back(case, &before)?;
+    survives_the_file(case, &case.program, &before)?;
+
+    let mut program = case.program.clone();
+    let outcome = run(case, passes, &mut program)?;
+    let after = print(case, &program);
+    known_issues(case, &program, "after")?;
+    reads_back(case, &after)?;
+    survives_the_file(case, &program, &after)?;
+    meant(case, &outcome, before != after)?;
+
+    let again = run(case, passes, &mut program)?;
+    if again.rewrites() > 0 || print(case, &program) != after {
+        let change = diff::changed_lines(&after, &print(case, &program), 1);
+        return Err(format!("a second run changes it again:\n{change}"));
+    }
+    Ok(report(&outcome, &before, &after))
+}
+
+fn print(case: &Case, program: &Program) -> String {
+    let options = PrintOptions {
+        dialect: Some(case.dialect),
+        inline_new: true,
+        ..PrintOptions::default()
+    };
+    program_text(program, &options).unwrap_or_else(|error| error.to_string())
+}
+
+/// The verifier finds what the case names, and nothing else.
+fn known_issues(case: &Case, program: &Program, when: &str) -> Result<(), String> {
+    let issues = verify::issues(program);
+    for issue in &issues {
+        if !case.issues.iter().any(|known| issue.contains(known)) {
+            return Err(format!(
+                "{when} the pass the program does not verify: {issue}"
+            ));
+        }
+    }
+    for known in &case.issues {
+        if !issues.iter().any(|issue| issue.contains(known)) {
+            return Err(format!("{when} the pass there is no issue with `{known}`"));
+        }
+    }
+    Ok(())
+}
+
+/// The text reads back to a program with the same text.
+fn reads_back(case: &Case, text: &str) -> Result<(), String> {
+    let parsed = parse(text, "printed").map_err(|errors| format!("{}\n{text}", errors[0]))?;
+    let again = print(case, &parsed.program);
+    if again != text {
+        let change = diff::changed_lines(text, &again, 1);
+        return Err(format!("its text reads back as another program:\n{change}"));
+    }
+    Ok(())
+}
+
+/// A model file with the program gives it back unchanged.
+fn survives_the_file(case: &Case, program: &Program, text: &str) -> Result<(), String> {
+    let template = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/packages/no_weights_dir.mlpackage/Data/com.apple.CoreML/model.mlmodel");
+    let bytes = fs::read(template).map_err(|error| error.to_string())?;
+    let mut model = Model::decode(&bytes).map_err(|error| error.to_string())?;
+    for place in model.programs_mut() {
+        *place = program.clone();
+    }
+    let mut placements = Placements::default();
+    let mut offset = 1 << 40;
+    model.for_each_blob(|value| {
+        if let Content::New(new) = &value.content {
+            let file = "@model_path/weights/weight.bin".to_owned();
+            placements.place_new(new, BlobRef { file, offset });
+            offset += 64;
+        }
+    });
+    let bytes = model
+        .encode(&placements)
+        .map_err(|error| error.to_string())?;
+    let mut read = Model::decode(&bytes).map_err(|error| error.to_string())?;
+    let Some(decoded) = read.programs_mut().pop() else {
+        return Err("the model file has no program".to_owned());
+    };
+    let again = print(case, decoded);
+    // New data has become a reference to the weight file.
+    let has_new = offset > 1 << 40;
+    if !has_new && again != text {
+        let change = diff::changed_lines(text, &again, 1);
+        return Err(format!("the model file holds another program:\n{change}"));
+    }
+    Ok(())
+}
+
+fn run(
+    case: &Case,
+    passes: &[&'static dyn Pass],
+    program: &mut Program,
+) -> Result<Outcome, String> {
+    let settings = Settings {
+        interface_changes: true,
+        verify_each: true,
+        ..Settings::default()
+    };
+    let known = verify::issues(program);
+    let outcome = Manager::new(passes, settings)
+        .run(
+            &case.pipeline,
+            program,
+            "",
+            &known,
+            &case.blobs,
+            &mut Silent,
+        )
+        .map_err(|error| error.to_string())?;
+    match outcome.notes.first() {
+        Some(note) => Err(note.clone()),
+        None => Ok(outcome),
+    }
+}
+
+/// The pass changed what it should, says so, and gives reasons where it should not.
+fn meant(case: &Case, outcome: &Outcome, changed: bool) -> Result<(), String> {
+    let rewrites = outcome.rewrites();
+    if changed != (rewrites > 0) {
+        let does = if changed { "changed" } else { "did not change" };
+        return Err(format!(
+            "it counts {rewrites} rewrites, but the text {does}"
+        ));
+    }
+    match (case.is_negative(), changed) {
+        (true, true) => return Err("a case named `no_…` changed".to_owned()),
+        (false, false) => {
+            let remarks = report(outcome, "", "");
+            return Err(format!("nothing changed\n{remarks}"));
+        }
+        _ => {}
+    }
+    let missed = outcome.remarks.iter().any(|r| r.kind == RemarkKind::Missed);
+    match (case.silent, missed) {
+        (true, true) => Err(format!("it is not silent\n{}", report(outcome, "", ""))),
+        (false, false) if case.is_negative() => Err(
+            "a case named `no_…` has no near match that says why, and is not `// silent`".into(),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn report(outcome: &Outcome, before: &str, after: &str) -> String {
+    let mut text = String::new();
+    for remark in &outcome.remarks {
+        text.push_str(&remark.to_string());
+        text.push('\n');
+    }
+    if before != after {
+        text.push('\n');
+        text.push_str(&diff::changed_lines(before, after, 1));
+    }
+    text
+}
