@@ -186,6 +186,7 @@ impl<'a> Manager<'a> {
             opset: None,
             blobs,
             budget: None,
+            backward: false,
             applied: Vec::new(),
             missed: Vec::new(),
         };
@@ -301,6 +302,7 @@ impl Run<'_, '_> {
                         opset: Opset::parse(opset),
                         blobs: self.blobs,
                         budget: Some(budget),
+                        backward: false,
                         applied: Vec::new(),
                         missed: Vec::new(),
                     };
@@ -381,6 +383,8 @@ struct Sweep<'a> {
     blobs: &'a dyn Blobs,
     /// Rewrites that may still be made; `None` to report matches without making any.
     budget: Option<usize>,
+    /// Whether the matcher wants the last operation first.
+    backward: bool,
     applied: Vec<Remark>,
     missed: Vec<Remark>,
 }
@@ -390,7 +394,7 @@ impl Sweep<'_> {
     fn body(&mut self, graph: &mut Graph, names: &mut Names) -> Result<(), OptionError> {
         let (applied, missed) = (self.applied.len(), self.missed.len());
         self.block(graph, names, None)?;
-        if self.pass.matcher(self.options)?.direction() == Direction::Backward {
+        if self.backward {
             self.applied[applied..].reverse();
             self.missed[missed..].reverse();
         }
@@ -407,6 +411,7 @@ impl Sweep<'_> {
         // A graph with a cycle has no order; decoding refuses it and rewrites cannot make one.
         let order = graph.schedule().unwrap_or_default();
         let backward = matcher.direction() == Direction::Backward;
+        self.backward = backward;
         for index in 0..order.len() {
             let node = order[if backward {
                 order.len() - 1 - index
