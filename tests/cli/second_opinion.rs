@@ -14,6 +14,9 @@ pub(crate) fn ask(script: &str, options: &[&str], jobs: &[Vec<PathBuf>]) -> Opti
         println!("skipped: MILWRIGHT_PYTHON is not set");
         return None;
     };
+    if jobs.is_empty() {
+        return Some(Vec::new());
+    }
     let list = tempfile::NamedTempFile::new().unwrap();
     let lines: Vec<String> = jobs
         .iter()
@@ -81,11 +84,7 @@ pub(crate) fn assert_accepted(pairs: &[(PathBuf, PathBuf)]) {
         .iter()
         .map(|index| vec![pairs[*index].0.clone()])
         .collect();
-    let before = if jobs.is_empty() {
-        Vec::new()
-    } else {
-        ask("accepts.py", &["--jobs", "2"], &jobs).unwrap_or_default()
-    };
+    let before = ask("accepts.py", &["--jobs", "2"], &jobs).unwrap_or_default();
     let mut worse = Vec::new();
     for (index, was) in doubtful.iter().zip(&before) {
         let known = complaints(was);
