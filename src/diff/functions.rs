@@ -8,7 +8,8 @@ use super::graphs::Graphs;
 use super::values::{self, Values};
 use super::{Options, Side};
 use crate::ir::{
-    Body, Content, Function, Graph, Immediate, NamedType, Program, Value, ValueId, ValueType,
+    Body, Content, Function, Graph, Immediate, NamedType, Operation, Program, Value, ValueId,
+    ValueType,
 };
 use crate::text::{self, Dialect};
 
@@ -248,8 +249,12 @@ impl Programs<'_> {
                     if before != after {
                         self.push(place, Kind::Output, name, Some(before), Some(after));
                     } else if !graphs.agree(*value, other) {
-                        let before = graphs.shown_in_b(*value);
-                        let after = Some(format!("another value, {}", op_type(b, other)));
+                        let before = made_by(a, *value);
+                        let after = match graphs.in_a(other) {
+                            Some(own) => format!("{}, now called {name}", made_by(a, own)),
+                            None => made_by(b, other),
+                        };
+                        let after = Some(after);
                         self.push(place, Kind::Output, name, Some(before), after);
                     }
                 }
@@ -266,11 +271,10 @@ impl Programs<'_> {
     }
 }
 
-fn op_type(graph: &Graph, value: ValueId) -> String {
-    match graph.producer(value) {
-        Some(op) => format!("made by {}", op.op_type()),
-        None => "an input".to_owned(),
-    }
+/// A value by its name and the type of the operation that makes it.
+fn made_by(graph: &Graph, value: ValueId) -> String {
+    let op_type = graph.producer(value).map_or("input", Operation::op_type);
+    format!("{} ({op_type})", graph.name(value))
 }
 
 fn shown_type(named: &NamedType) -> String {

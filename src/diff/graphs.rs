@@ -8,7 +8,8 @@ use super::functions::attributes;
 use super::matching::{Matching, View, matching, name_of};
 use super::values::{self, Values};
 use crate::ir::{
-    Access, Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, ValueId,
+    Access, Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Value,
+    ValueId, ValueType,
 };
 use crate::text::{self, Dialect};
 
@@ -45,18 +46,10 @@ impl<'a> Graphs<'a> {
         self.matching.agree(a, b)
     }
 
-    /// A value of the first graph by its name, and by the name that it has in the second.
-    pub(super) fn shown_in_b(&self, value: ValueId) -> String {
-        let name = self.a.graph.name(value);
-        let counterpart = self.matching.in_b(value.node).map(|node| ValueId {
-            node,
-            result: value.result,
-        });
-        match counterpart.map(|value| self.b.graph.name(value)) {
-            Some(other) if other == name => name.to_owned(),
-            Some(other) => format!("{name}, now called {other}"),
-            None => format!("{name}, now gone"),
-        }
+    /// The counterpart in the first graph of a value of the second.
+    pub(super) fn in_a(&self, value: ValueId) -> Option<ValueId> {
+        let node = self.matching.in_a(value.node)?;
+        Some(ValueId { node, ..value })
     }
 
     /// Adds the edits that make the second block of the first, in the order of the text. `path` is
@@ -283,16 +276,26 @@ impl Pair<'_, '_> {
                     }
                 }
                 (before, after) => {
+                    let equal = self.are_equal_consts(before, after, values);
                     let before = binding_text(graph_a, before);
                     let mut after = binding_text(graph_b, after);
                     if before == after {
                         after.push_str(" (another value of that name)");
+                    } else if equal {
+                        after.push_str(" (of the same value)");
                     }
                     let (before, after) = (Some(before), Some(after));
                     edits.push(Edit::new(place, Kind::Parameter, &subject, before, after));
                 }
             }
         }
+    }
+
+    /// True if both are consts, or a const and a literal, and hold the same.
+    fn are_equal_consts(&self, a: &Binding, b: &Binding, values: &mut Values) -> bool {
+        let (graph_a, graph_b) = self.graphs.graphs();
+        let pair = const_value(graph_a, a).zip(const_value(graph_b, b));
+        pair.is_some_and(|(a, b)| values.are_equal(a, b))
     }
 
     /// The attributes but the name; true if the value of a const has another type.
@@ -498,12 +501,21 @@ fn block_interface(graphs: &Graphs, place: &Place, edits: &mut Vec<Edit>) {
     }
 }
 
-fn is_text(value: &crate::ir::Value) -> bool {
+/// What a const or a literal holds.
+fn const_value<'a>(graph: &'a Graph, binding: &'a Binding) -> Option<&'a Value> {
+    match binding {
+        Binding::Value(value) => graph.producer(*value)?.const_value(),
+        Binding::Immediate(value) => Some(value),
+        Binding::Absent => None,
+    }
+}
+
+fn is_text(value: &Value) -> bool {
     value.as_str().is_some()
 }
 
 /// The type of a const's value.
-fn of_value(op: &Operation) -> Option<&Option<crate::ir::ValueType>> {
+fn of_value(op: &Operation) -> Option<&Option<ValueType>> {
     op.const_value().map(|value| &value.ty)
 }
 
