@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::description;
 use super::edits::{Comparison, Edit, Kind, Place};
 use super::graphs::Graphs;
+use super::operations::type_text;
 use super::values::{self, Values};
 use super::{Options, Side};
 use crate::ir::{
@@ -79,20 +80,17 @@ impl Programs<'_> {
     fn functions(&mut self, a: &Program, b: &Program) {
         let pairs = pair_functions(a, b);
         for (name, function) in &a.functions {
-            match pairs.iter().find(|((own, _), _)| *own == name) {
-                Some((_, (other_name, other))) => {
-                    if *other_name != name {
-                        let (before, after) = (name.clone(), (*other_name).clone());
-                        let place = self.place(name);
-                        self.push(&place, Kind::Function, "", Some(before), Some(after));
-                    }
-                    self.function(name, function, other);
-                }
-                None => {
-                    let place = self.place(name);
-                    self.push(&place, Kind::Function, "", Some(size(function)), None);
-                }
+            let place = self.place(name);
+            let pair = pairs.iter().find(|((own, _), _)| *own == name);
+            let Some((_, (other_name, other))) = pair else {
+                self.push(&place, Kind::Function, "", Some(size(function)), None);
+                continue;
+            };
+            if *other_name != name {
+                let (before, after) = (name.clone(), (*other_name).clone());
+                self.push(&place, Kind::Function, "", Some(before), Some(after));
             }
+            self.function(name, function, other);
         }
         for (name, function) in &b.functions {
             if !pairs.iter().any(|(_, (other, _))| *other == name) {
@@ -186,10 +184,10 @@ impl Programs<'_> {
             inputs
                 .iter()
                 .find(|input| input.name == name)
-                .map(shown_type)
+                .map(type_text)
         };
         for input in a {
-            let (before, after) = (Some(shown_type(input)), find(b, &input.name));
+            let (before, after) = (Some(type_text(input)), find(b, &input.name));
             if before != after {
                 self.push(place, kind(input), &input.name, before, after);
             }
@@ -201,7 +199,7 @@ impl Programs<'_> {
                     kind(input),
                     &input.name,
                     None,
-                    Some(shown_type(input)),
+                    Some(type_text(input)),
                 );
             }
         }
@@ -277,13 +275,6 @@ fn made_by(graph: &Graph, value: ValueId) -> String {
     format!("{} ({op_type})", graph.name(value))
 }
 
-fn shown_type(named: &NamedType) -> String {
-    match &named.ty {
-        Some(ty) => text::type_text(ty, Dialect::Program13),
-        None => "no type".to_owned(),
-    }
-}
-
 fn size(function: &Function) -> String {
     let ops = function.active().map_or(0, |body| body.graph.count_ops());
     format!("{ops} ops, opset {}", function.opset)
@@ -305,18 +296,17 @@ pub(super) fn attributes(
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     for name in names {
         let (before, after) = (a.get(name), b.get(name));
-        if let (Some(before), Some(after)) = (before, after) {
-            if let (Some(a), Some(b)) = (entries(before), entries(after))
-                && before.ty == after.ty
-            {
-                let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-                for key in keys {
-                    let subject = format!("{name}[{key:?}]");
-                    let pair = (a.get(key).copied(), b.get(key).copied());
-                    attribute(values, place, &subject, pair, edits);
-                }
-                continue;
+        if let (Some(before), Some(after)) = (before, after)
+            && before.ty == after.ty
+            && let (Some(a), Some(b)) = (entries(before), entries(after))
+        {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let subject = format!("{name}[{key:?}]");
+                let pair = (a.get(key).copied(), b.get(key).copied());
+                attribute(values, place, &subject, pair, edits);
             }
+            continue;
         }
         attribute(values, place, name, (before, after), edits);
     }

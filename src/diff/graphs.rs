@@ -1,17 +1,17 @@
 //! Compares two blocks operation by operation, nested blocks included.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::Blobs;
 use super::edits::{Edit, Kind, Place};
 use super::functions::attributes;
 use super::matching::{Matching, View, matching, name_of};
+use super::operations::{self, type_text};
 use super::values::{self, Values};
 use crate::ir::{
-    Access, Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Value,
-    ValueId, ValueType,
+    Access, Argument, Binding, Graph, InputOrigin, Node, NodeId, Operation, Value, ValueId,
 };
-use crate::text::{self, Dialect};
+use crate::text;
 
 /// Longer lists of operands are shown by their number.
 const MAX_LISTED: usize = 8;
@@ -179,35 +179,18 @@ impl Pair<'_, '_> {
             return;
         };
         let place = place_of(function, self.path, a);
-        if a.op_type() != b.op_type() {
+        if a.op_type() == b.op_type() {
+            operations::names(&place, (a, b), edits);
+            self.parameters(&place, (a, b), values, edits);
+            let retyped = operations::attributes(&place, (a, b), values, edits);
+            operations::results(&place, (a, b), retyped, edits);
+        } else {
             let before = Some(text::print_op(graph_a, self.nodes.0));
             let after = Some(text::print_op(graph_b, self.nodes.1));
             edits.push(Edit::new(&place, Kind::Op, b.op_type(), before, after));
-        } else {
-            self.names(&place, (a, b), edits);
-            self.parameters(&place, (a, b), values, edits);
-            let retyped = self.attributes(&place, (a, b), values, edits);
-            self.results(&place, (a, b), retyped, edits);
         }
         self.state_order(&place, order, edits);
         self.blocks(&place, (a, b), values, edits);
-    }
-
-    fn names(&self, place: &Place, (a, b): (&Operation, &Operation), edits: &mut Vec<Edit>) {
-        let names = |op: &Operation| -> Vec<String> {
-            op.results()
-                .iter()
-                .map(|result| result.name.clone())
-                .collect()
-        };
-        let own = |op: &Operation| op.name().map(str::to_owned);
-        let (before, after) = (names(a), names(b));
-        if before != after {
-            let (before, after) = (before.join(", "), after.join(", "));
-            edits.push(Edit::new(place, Kind::Name, "", Some(before), Some(after)));
-        } else if own(a) != own(b) {
-            edits.push(Edit::new(place, Kind::Attribute, "name", own(a), own(b)));
-        }
     }
 
     fn parameters(
@@ -218,13 +201,17 @@ impl Pair<'_, '_> {
         edits: &mut Vec<Edit>,
     ) {
         for argument in a.arguments() {
-            match b.argument(&argument.parameter) {
-                Some(other) => self.argument(place, argument, other, values, edits),
-                None => {
-                    let before = Some(bindings_text(self.graphs.a.graph, &argument.bindings));
-                    let edit = Edit::new(place, Kind::Parameter, &argument.parameter, before, None);
-                    edits.push(edit);
-                }
+            if let Some(other) = b.argument(&argument.parameter) {
+                self.argument(place, argument, other, values, edits);
+            } else {
+                let before = Some(bindings_text(self.graphs.a.graph, &argument.bindings));
+                edits.push(Edit::new(
+                    place,
+                    Kind::Parameter,
+                    &argument.parameter,
+                    before,
+                    None,
+                ));
             }
         }
         for argument in b.arguments() {
@@ -296,73 +283,6 @@ impl Pair<'_, '_> {
         let (graph_a, graph_b) = self.graphs.graphs();
         let pair = const_value(graph_a, a).zip(const_value(graph_b, b));
         pair.is_some_and(|(a, b)| values.are_equal(a, b))
-    }
-
-    /// The attributes but the name; true if the value of a const has another type.
-    fn attributes(
-        &self,
-        place: &Place,
-        (a, b): (&Operation, &Operation),
-        values: &mut Values,
-        edits: &mut Vec<Edit>,
-    ) -> bool {
-        let mut retyped = false;
-        let names: BTreeSet<&String> = a.attributes().keys().chain(b.attributes().keys()).collect();
-        for name in names {
-            let (before, after) = (a.attributes().get(name), b.attributes().get(name));
-            // A name that is no string is compared like any other attribute.
-            if name == "name" && before.is_none_or(is_text) && after.is_none_or(is_text) {
-                continue;
-            }
-            match (before, after) {
-                (Some(before), Some(after)) => {
-                    let Some(change) = values.compare(before, after) else {
-                        continue;
-                    };
-                    let is_value = a.op_type() == "const" && name == "val";
-                    let (kind, subject) = match (change.in_files, is_value) {
-                        (true, true) => (Kind::Weights, ""),
-                        (true, false) => (Kind::Weights, name.as_str()),
-                        (false, true) => (Kind::Value, ""),
-                        (false, false) => (Kind::Attribute, name.as_str()),
-                    };
-                    retyped |= is_value && before.ty != after.ty;
-                    edits.push(change.edit(place, kind, subject));
-                }
-                _ => {
-                    let (before, after) = (before.map(values::shown), after.map(values::shown));
-                    edits.push(Edit::new(place, Kind::Attribute, name, before, after));
-                }
-            }
-        }
-        retyped
-    }
-
-    fn results(
-        &self,
-        place: &Place,
-        (a, b): (&Operation, &Operation),
-        retyped: bool,
-        edits: &mut Vec<Edit>,
-    ) {
-        let (results_a, results_b) = (a.results(), b.results());
-        for index in 0..results_a.len().max(results_b.len()) {
-            let (before, after) = (results_a.get(index), results_b.get(index));
-            let types = (before.map(|r| &r.ty), after.map(|r| &r.ty));
-            if types.0 == types.1 {
-                continue;
-            }
-            let is_said = retyped && of_value(a) == types.0 && of_value(b) == types.1;
-            if is_said {
-                continue;
-            }
-            let subject = match (before.or(after), results_a.len()) {
-                (Some(result), 2..) => result.name.as_str(),
-                _ => "",
-            };
-            let (before, after) = (before.map(type_text), after.map(type_text));
-            edits.push(Edit::new(place, Kind::Result, subject, before, after));
-        }
     }
 
     /// Accesses to states that no longer follow the same write.
@@ -510,35 +430,16 @@ fn const_value<'a>(graph: &'a Graph, binding: &'a Binding) -> Option<&'a Value> 
     }
 }
 
-fn is_text(value: &Value) -> bool {
-    value.as_str().is_some()
-}
-
-/// The type of a const's value.
-fn of_value(op: &Operation) -> Option<&Option<ValueType>> {
-    op.const_value().map(|value| &value.ty)
-}
-
-fn type_text(named: &NamedType) -> String {
-    match &named.ty {
-        Some(ty) => text::type_text(ty, Dialect::Program13),
-        None => "no type".to_owned(),
-    }
-}
-
 fn bindings_text(graph: &Graph, bindings: &[Binding]) -> String {
-    match bindings {
-        [binding] => binding_text(graph, binding),
-        _ => {
-            let shown = bindings.iter().take(MAX_LISTED);
-            let mut shown: Vec<String> =
-                shown.map(|binding| binding_text(graph, binding)).collect();
-            if bindings.len() > MAX_LISTED {
-                shown.push(format!("… {} more", bindings.len() - MAX_LISTED));
-            }
-            format!("({})", shown.join(", "))
-        }
+    if let [binding] = bindings {
+        return binding_text(graph, binding);
     }
+    let shown = bindings.iter().take(MAX_LISTED);
+    let mut shown: Vec<String> = shown.map(|binding| binding_text(graph, binding)).collect();
+    if bindings.len() > MAX_LISTED {
+        shown.push(format!("… {} more", bindings.len() - MAX_LISTED));
+    }
+    format!("({})", shown.join(", "))
 }
 
 fn binding_text(graph: &Graph, binding: &Binding) -> String {

@@ -542,8 +542,8 @@ impl<'s, 'a> Search<'s, 'a> {
             for pair in argument.bindings.iter().zip(&other.bindings) {
                 changed += usize::from(match pair {
                     (Binding::Value(a), Binding::Value(b)) => !self.found.agree(*a, *b),
-                    (Binding::Immediate(_), Binding::Immediate(_)) => false,
-                    (Binding::Absent, Binding::Absent) => false,
+                    (Binding::Immediate(_), Binding::Immediate(_))
+                    | (Binding::Absent, Binding::Absent) => false,
                     _ => true,
                 });
             }

@@ -14,6 +14,7 @@ mod functions;
 mod graphs;
 mod matching;
 mod numbers;
+mod operations;
 mod render;
 mod signature;
 mod values;

@@ -266,6 +266,9 @@ mod tests {
         .difference()
     }
 
+    /// An element type, the data before and after, the largest distance and its place.
+    type Row = (DType, &'static [u8], &'static [u8], f64, u64);
+
     #[test]
     fn the_largest_distance_is_found_with_its_place_in_every_type() {
         // fp16: 1, 2, 3, 4 against 1, 2.5, 3, 1.
@@ -282,7 +285,7 @@ mod tests {
             (vec![1, 1], 4.0, 1.0)
         );
 
-        let rows: [(DType, &[u8], &[u8], f64, u64); 8] = [
+        let rows: [Row; 8] = [
             (DType::Int8, &[0x80, 0], &[0x7f, 0], 255.0, 0),
             (DType::UInt8, &[0, 0xff], &[0, 1], 254.0, 1),
             (DType::Int4, &[0x78], &[0x88], 15.0, 1),

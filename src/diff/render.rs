@@ -93,7 +93,6 @@ fn what(edit: &Edit) -> String {
     let subject = &edit.subject;
     match edit.kind {
         Kind::Op => String::new(),
-        Kind::Parameter => subject.clone(),
         Kind::Result if subject.is_empty() => "type".to_owned(),
         Kind::Result => format!("type of {subject}"),
         Kind::Name => "renamed ".to_owned(),
@@ -101,7 +100,7 @@ fn what(edit: &Edit) -> String {
         Kind::Sequence => format!("order of {subject}"),
         Kind::Blocks => "number of nested blocks".to_owned(),
         Kind::Function if edit.before.is_some() && edit.after.is_some() => "renamed ".to_owned(),
-        Kind::Program | Kind::Model => subject.clone(),
+        Kind::Parameter | Kind::Program | Kind::Model => subject.clone(),
         Kind::Feature => format!("described {subject}"),
         kind if subject.is_empty() => kind.word().to_owned(),
         kind => format!("{} {subject}", kind.word()),

@@ -70,12 +70,15 @@ impl<'a> Values<'a> {
             return None;
         }
         let types = a.tensor_type().zip(b.tensor_type());
+        if types.is_none() && same_type && a.content == b.content {
+            // A reference of a type that no weight file holds.
+            return None;
+        }
         let files = in_file(a) && in_file(b);
         let mut elements = None;
         if let (true, Some(types)) = (in_file(a) || in_file(b), types) {
             match self.data(a, b, types) {
-                Data::Same if same_type && files => return self.other_file(a, b),
-                Data::Unreadable if same_type && files => return self.other_file(a, b),
+                Data::Same | Data::Unreadable if same_type && files => return other_file(a, b),
                 Data::Same | Data::Unreadable => {}
                 Data::Differs(found) => elements = found,
             }
@@ -110,17 +113,6 @@ impl<'a> Values<'a> {
         readable && self.compare(a, b).is_none()
     }
 
-    /// The same data under the name of another weight file.
-    fn other_file(&self, a: &Value, b: &Value) -> Option<ValueChange> {
-        let (before, after) = (a.blob()?, b.blob()?);
-        (before.file != after.file).then(|| ValueChange {
-            in_files: true,
-            before: before.file.clone(),
-            after: after.file.clone(),
-            elements: None,
-        })
-    }
-
     /// Whether the data of two tensors is the same.
     fn data(&mut self, a: &Value, b: &Value, types: (&TensorType, &TensorType)) -> Data {
         let key = a.blob().cloned().zip(b.blob().cloned());
@@ -129,12 +121,12 @@ impl<'a> Values<'a> {
             return known.clone();
         }
         let (blobs_a, blobs_b) = (self.before, self.after);
-        let data = match (bytes(a, blobs_a), bytes(b, blobs_b)) {
-            (Some(before), Some(after)) => self.compare_bytes(&before, &after, types),
-            _ => {
-                self.unreadable += 1;
-                Data::Unreadable
-            }
+        let pair = bytes(a, blobs_a).zip(bytes(b, blobs_b));
+        let data = if let Some((before, after)) = pair {
+            self.compare_bytes(&before, &after, types)
+        } else {
+            self.unreadable += 1;
+            Data::Unreadable
         };
         if let Some(key) = key {
             self.known.insert(key, data.clone());
@@ -178,6 +170,17 @@ impl<'a> Values<'a> {
             Data::Differs(None)
         }
     }
+}
+
+/// The same data under the name of another weight file.
+fn other_file(a: &Value, b: &Value) -> Option<ValueChange> {
+    let (before, after) = (a.blob()?, b.blob()?);
+    (before.file != after.file).then(|| ValueChange {
+        in_files: true,
+        before: before.file.clone(),
+        after: after.file.clone(),
+        elements: None,
+    })
 }
 
 fn difference(

@@ -113,14 +113,16 @@ fn new_numbers_in_all_names_are_no_other_operations() {
     // One more operation in the middle, and all names behind it numbered anew: each now belongs to
     // another operation.
     let chain = |types: &[&str]| {
-        let mut statements = String::new();
+        let mut statements = Vec::new();
         let mut last = "x".to_owned();
         for (number, op_type) in types.iter().enumerate() {
-            statements += &format!("tensor<fp16, [2]> var_{number} = {op_type}(x = {last});\n");
+            statements.push(format!(
+                "tensor<fp16, [2]> var_{number} = {op_type}(x = {last});"
+            ));
             last = format!("var_{number}");
         }
-        statements += &format!("tensor<fp16, [2]> y = relu(x = {last});");
-        main_of(&statements, "y")
+        statements.push(format!("tensor<fp16, [2]> y = relu(x = {last});"));
+        main_of(&statements.join("\n"), "y")
     };
     let before = chain(&["sin", "cos", "sin", "exp", "sin", "cos", "tanh"]);
     let after = chain(&["sin", "cos", "sqrt", "sin", "exp", "sin", "cos", "tanh"]);
@@ -530,18 +532,18 @@ fn a_weight_in_another_type_is_compared_by_value() {
 #[test]
 fn a_hundred_thousand_operations_are_compared_in_seconds() {
     let chain = |prefix: &str| {
-        let mut text = String::new();
+        let mut text = Vec::new();
         let mut last = "x".to_owned();
         for index in 0..50_000 {
-            text += &format!(
+            text.push(format!(
                 "fp16 {prefix}c{index} = const()[val = fp16({}.0)];\n\
                  tensor<fp16, [2]> {prefix}{index} = mul(x = {last}, y = {prefix}c{index});\n",
                 index % 1000
-            );
+            ));
             last = format!("{prefix}{index}");
         }
-        text += &format!("tensor<fp16, [2]> y = relu(x = {last});");
-        main_of(&text, "y")
+        text.push(format!("tensor<fp16, [2]> y = relu(x = {last});"));
+        main_of(&text.join("\n"), "y")
     };
     let (before, after) = (chain("a"), chain("b"));
     let start = std::time::Instant::now();
