@@ -351,7 +351,7 @@ const LAYERS: [&[&str]; 8] = [
     &["cli"],
     &["lint"],
     &["passes"],
-    &["pass", "analysis"],
+    &["pass", "analysis", "diff"],
     &["eval"],
     &["ops", "text", "model"],
     &["ir"],

@@ -4,6 +4,7 @@
 //! 1 (done, with findings or differences) or 2 (could not).
 
 mod args;
+mod diff;
 mod explain;
 mod list;
 mod optimize;
@@ -39,6 +40,7 @@ pub fn run() -> ExitCode {
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
+        Command::Diff(args) => diff::run(args, &output),
     };
     match result {
         Ok(code) => code,
