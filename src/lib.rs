@@ -92,7 +92,7 @@
 //! |---|---|
 //! | the command | [`cli`]: one file for each command |
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
-//! | the frame of passes | [`pass`]: the trait, the matcher's view, the rewriter's view, the manager, pipelines, remarks |
+//! | the frame of passes | [`pass`]: the trait, the matcher's view, the rewriter's view, the manager, pipelines, remarks · [`diff`]: what differs between two programs |
 //! | models as they are given | [`source`]: a model from a package, a bare file, a compiled model or text; packages from text |
 //! | meaning and form | [`ops`]: signatures and types of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
 //! | the graph | [`ir`]: programs, graphs, values, types; the builder, the rewriter, the verifier |
@@ -102,6 +102,7 @@
 //! know each other. `passes/README.md` says how to write a pass.
 
 pub mod cli;
+pub mod diff;
 pub mod ir;
 pub mod model;
 pub mod ops;

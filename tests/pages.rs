@@ -351,7 +351,7 @@ const LAYERS: [&[&str]; 9] = [
     &["cli"],
     &["lint"],
     &["passes"],
-    &["pass", "analysis"],
+    &["pass", "analysis", "diff"],
     &["eval"],
     &["source"],
     &["ops", "text", "model"],

@@ -42,6 +42,8 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show, for each near match of a pass, what stopped it.
     Why(WhyArgs),
+    /// Show what differs between two models, operation by operation.
+    Diff(DiffArgs),
 }
 
 #[derive(Debug, Args)]
@@ -211,4 +213,26 @@ pub(super) struct WhyArgs {
     /// Only this operation, by its own name or that of a result.
     #[arg(long, value_name = "NAME")]
     pub(super) op: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DiffArgs {
+    /// The model before.
+    pub(super) before: PathBuf,
+    /// The model after.
+    pub(super) after: PathBuf,
+    /// Compare all elements of all weights, and show how far they are apart.
+    #[arg(long)]
+    pub(super) weights: bool,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
+    pub(super) format: DiffFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DiffFormat {
+    /// Lines for people.
+    Text,
+    /// JSON for programs.
+    Json,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::args::BuildArgs;
-use super::output::Output;
+use super::output::{Output, count};
 use super::save;
 use crate::pass::verify;
 use crate::source::{self, BuildOptions, Missing};
@@ -38,14 +38,13 @@ pub(super) fn run(args: &BuildArgs, output: &Output) -> anyhow::Result<ExitCode>
         output.warning(&error.to_string());
     }
     file.check_blobs(missing).with_context(place)?;
-    save::package(&file, out, missing, args.force, output)
-        .with_context(|| format!("cannot write {}", out.display()))?;
+    save::package(&file, out, missing, args.force, output)?;
     let ops: usize = file
         .model
         .programs()
         .iter()
         .map(|part| part.program.count_ops())
         .sum();
-    output.note(&format!("{ops} ops; wrote {}", out.display()));
+    output.note(&format!("{}; wrote {}", count(ops, "op"), out.display()));
     Ok(ExitCode::SUCCESS)
 }

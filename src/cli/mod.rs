@@ -5,6 +5,7 @@
 
 mod args;
 mod build;
+mod diff;
 mod explain;
 mod list;
 mod optimize;
@@ -18,15 +19,20 @@ mod why;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 
+use crate::model::Part;
+use crate::ops::Opset;
 use crate::pass::verify::{self, Known};
+use crate::source::{FileError, ModelFile};
 use args::{Cli, Command};
 use output::Output;
 
 /// Could not: bad input, bad usage, refused.
 const COULD_NOT: u8 = 2;
+
+/// So many things that do not hold of a model are shown without `--verbose`.
+const SHOWN_ISSUES: usize = 20;
 
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
@@ -39,6 +45,7 @@ pub fn run() -> ExitCode {
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
+        Command::Diff(args) => diff::run(args, &output),
     };
     match result {
         Ok(code) => code,
@@ -54,20 +61,33 @@ pub fn run() -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+        .filter_map(|cause| {
+            let io = cause.downcast_ref::<std::io::Error>();
+            let json = cause.downcast_ref::<serde_json::Error>();
+            io.map(std::io::Error::kind)
+                .or_else(|| json.and_then(serde_json::Error::io_error_kind))
+        })
+        .any(|kind| kind == std::io::ErrorKind::BrokenPipe)
 }
 
 /// A model with what does not hold of each of its programs, in their order.
 struct Opened {
-    file: crate::source::ModelFile,
+    file: ModelFile,
     issues: Vec<Known>,
+}
+
+/// An error with its place, unless it begins with a path: what is wrong with a package does.
+fn with_path(error: FileError, place: String) -> anyhow::Error {
+    match error {
+        FileError::Package(error) => error.into(),
+        error => anyhow::Error::from(error).context(place),
+    }
 }
 
 /// Opens a model, says which file is meant if that fails, and passes its warnings on.
 fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
-    let file = crate::source::ModelFile::open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
+    let file =
+        ModelFile::open(path).map_err(|error| with_path(error, path.display().to_string()))?;
     for warning in file.warnings() {
         output.warning(warning);
     }
@@ -81,8 +101,33 @@ fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
         .iter()
         .map(|part| verify::issues(part.program))
         .collect();
-    for issue in issues.iter().flatten() {
+    warn_of_opsets(&parts, output);
+    let shown = if output.is_verbose() {
+        usize::MAX
+    } else {
+        SHOWN_ISSUES
+    };
+    for issue in issues.iter().flatten().take(shown) {
         output.warning(issue);
     }
+    let all = issues.iter().map(Known::len).sum::<usize>();
+    if all > shown {
+        output.warning(&format!("{} more; --verbose shows all", all - shown));
+    }
     Ok(Opened { file, issues })
+}
+
+/// Says which functions no pass will touch because their opset is not known.
+fn warn_of_opsets(parts: &[Part<'_>], output: &Output) {
+    for part in parts {
+        for (name, function) in &part.program.functions {
+            for opset in function.specializations.keys() {
+                if Opset::parse(opset).is_none() {
+                    output.warning(&format!(
+                        "function `{name}`: the opset `{opset}` is unknown; it is kept as it is"
+                    ));
+                }
+            }
+        }
+    }
 }

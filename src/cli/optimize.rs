@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
-use super::output::Output;
+use super::output::{Output, count, plural};
 use super::report::Report;
 use super::{Opened, explain, open, save};
 use crate::ir::Program;
@@ -216,7 +216,7 @@ fn save(
         }
         return save::text(file, out, args.force).with_context(place);
     }
-    save::package(file, out, missing(args), args.force, output).with_context(place)
+    save::package(file, out, missing(args), args.force, output)
 }
 
 fn write_report(report: &Report, path: &Path) -> anyhow::Result<()> {
@@ -242,11 +242,13 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
     {
         let missed = match run.missed {
             0 => String::new(),
-            number => format!(", {number} near matches"),
+            number => format!(", {}", count(number, "near match")),
         };
         output.note(&format!(
-            "  {:20} {} rewrites{missed}",
-            run.id, run.rewrites
+            "  {:20} {:>4} {}{missed}",
+            run.id,
+            run.rewrites,
+            plural(run.rewrites, "rewrite")
         ));
     }
     let rewrites = outcome.rewrites();
@@ -260,13 +262,17 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
         None => "; wrote nothing (dry run)".to_owned(),
     };
     output.note(&format!(
-        "{rewrites} rewrites{stopped}, {} ops before, {} after{where_to}",
-        ops.0, ops.1
+        "{}{stopped}, {} before, {} after{where_to}",
+        count(rewrites, "rewrite"),
+        count(ops.0, "op"),
+        ops.1
     ));
     let missed: usize = outcome.passes.iter().map(|run| run.missed).sum();
     if missed > 0 && args.remarks.is_none() {
         output.note(&format!(
-            "{missed} patterns nearly matched; --remarks missed says what stopped them"
+            "{}; --remarks missed says what stopped {}",
+            count(missed, "near match"),
+            if missed == 1 { "it" } else { "them" }
         ));
     }
 }
@@ -306,7 +312,7 @@ impl Observer for Printer<'_> {
     }
 
     fn after(&mut self, pass: &'static str, program: &Program, rewrites: usize) {
-        let heading = format!("after {pass}: {rewrites} rewrites");
+        let heading = format!("after {pass}: {}", count(rewrites, "rewrite"));
         match self.when {
             Some(PrintWhen::After) => self.write(&heading, &Self::text(program)),
             Some(PrintWhen::Changed) if rewrites > 0 => self.write(&heading, &Self::text(program)),

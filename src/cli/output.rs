@@ -13,6 +13,21 @@ const WARNING: &str = "\u{1b}[1;33m";
 /// Back to normal.
 const RESET: &str = "\u{1b}[0m";
 
+/// A number with its noun, such as `1 rewrite` and `2 matches`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {}", plural(number, noun))
+}
+
+/// A noun in the form for this number.
+pub(super) fn plural(number: usize, noun: &str) -> String {
+    let ending = match (number, noun.ends_with("ch")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{noun}{ending}")
+}
+
 /// The streams and how to use them.
 pub(super) struct Output {
     color: anstream::ColorChoice,
@@ -62,7 +77,8 @@ impl Output {
         }
     }
 
-    /// An error with its causes on one line; what is wrong in a text with the lines it is in.
+    /// An error with its causes on one line, what is wrong in a text with the lines it is in. A cause
+    /// that an error has already told is not told again.
     pub(super) fn error(&self, error: &anyhow::Error) {
         let in_text = error.chain().find_map(|cause| match cause.downcast_ref() {
             Some(FileError::Text(errors)) => Some(errors),
@@ -72,7 +88,16 @@ impl Output {
             self.diagnostic(&text_errors::render(errors));
             return;
         }
-        self.diagnostic(&format!("{ERROR}error{RESET}: {error:#}"));
+        let mut text = String::new();
+        for cause in error.chain().map(ToString::to_string) {
+            if !text.ends_with(&cause) {
+                if !text.is_empty() {
+                    text.push_str(": ");
+                }
+                text.push_str(&cause);
+            }
+        }
+        self.diagnostic(&format!("{ERROR}error{RESET}: {text}"));
     }
 
     /// A line that was asked for, on standard error whatever `--quiet` says.

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::output::Output;
+use super::output::{Output, count};
+use super::with_path;
 use crate::package::SaveOptions;
-use crate::source::{FileError, Missing, ModelFile};
+use crate::source::{Missing, ModelFile};
 use crate::text::{self, PrintOptions};
 
 /// Weights of this size and more get a progress bar, if someone is looking.
@@ -33,7 +34,7 @@ pub(super) fn package(
     missing: Missing,
     force: bool,
     output: &Output,
-) -> Result<(), FileError> {
+) -> anyhow::Result<()> {
     let options = SaveOptions { force };
     // indicatif draws only if standard error is a terminal.
     let bar = ProgressBar::hidden();
@@ -46,7 +47,7 @@ pub(super) fn package(
         bar.inc(bytes);
     });
     bar.finish_and_clear();
-    result
+    result.map_err(|error| with_path(error, format!("cannot write {}", out.display())))
 }
 
 fn bar_style() -> ProgressStyle {
@@ -64,7 +65,12 @@ pub(super) fn text(file: &ModelFile, out: &Path, force: bool) -> anyhow::Result<
     let [part] = parts.as_slice() else {
         bail!("a pipeline of several programs has no form as one text");
     };
-    let mut temporary = tempfile::NamedTempFile::new_in(parent)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".milwright-");
+    // As for any new file, what the user's mask leaves; a temporary file is the owner's alone.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut temporary = builder.tempfile_in(parent)?;
     let options = PrintOptions {
         inline_new: true,
         ..PrintOptions::default()
@@ -92,7 +98,8 @@ pub(super) fn split_weights(
     let place = || format!("cannot write the weights to {}", folder.display());
     let written = file.split_weights(folder, force).with_context(place)?;
     output.note(&format!(
-        "wrote {written} weight files to {}",
+        "wrote {} to {}",
+        count(written, "weight file"),
         folder.display()
     ));
     Ok(())

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 
 use super::args::WhyArgs;
-use super::output::Output;
+use super::output::{Output, count};
 use super::{explain, open};
 use crate::pass::{Manager, Pipeline, Remark, RemarkKind, Settings, Step};
 use crate::passes;
@@ -74,6 +74,10 @@ fn write(remarks: &[Remark], id: &str, op: Option<&str>, output: &Output) -> std
         )?;
     }
     out.flush()?;
-    output.note(&format!("{id}: {matches} matches, {misses} near matches"));
+    output.note(&format!(
+        "{id}: {}, {}",
+        count(matches, "match"),
+        count(misses, "near match")
+    ));
     Ok(())
 }

@@ -209,7 +209,7 @@ impl Package {
             .filter(|item| item.gone)
             .map(|item| {
                 format!(
-                    "{}: the folder {} is listed in Manifest.json and missing; it is taken to have been empty",
+                    "{}: the folder {} is listed in Manifest.json and missing; it is written again (git drops empty folders)",
                     path.display(),
                     item.path.display()
                 )

@@ -205,8 +205,8 @@ impl<'a> Block<'a> {
         }
         // A scalar or a short list in the program needs no copy.
         let number = match value.tensor_data() {
-            Some(TensorData::Floats(values)) => f64::from(*uniform_slice(values)?),
-            Some(TensorData::Ints(values)) => f64::from(*uniform_slice(values)?),
+            Some(TensorData::Floats(values)) => f64::from(uniform_slice(values, f32::to_bits)?),
+            Some(TensorData::Ints(values)) => f64::from(uniform_slice(values, |v| v)?),
             _ => {
                 let bytes = self.bytes(value)?;
                 let first = bytes.get(..size)?;
@@ -223,10 +223,11 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The element that all elements of a slice equal, bit for bit as their text says.
-fn uniform_slice<T: PartialEq>(values: &[T]) -> Option<&T> {
-    let first = values.first()?;
-    values.iter().all(|value| value == first).then_some(first)
+/// The element that all elements of a slice equal in all bits.
+fn uniform_slice<T: Copy, B: PartialEq>(values: &[T], bits: impl Fn(T) -> B) -> Option<T> {
+    let first = *values.first()?;
+    let same = |value: &T| bits(*value) == bits(first);
+    values.iter().all(same).then_some(first)
 }
 
 /// The number in the little-endian bytes of one element; `None` for types without a plain number.

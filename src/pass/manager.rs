@@ -186,6 +186,7 @@ impl<'a> Manager<'a> {
             opset: None,
             blobs,
             budget: None,
+            backward: false,
             applied: Vec::new(),
             missed: Vec::new(),
         };
@@ -193,7 +194,7 @@ impl<'a> Manager<'a> {
             sweep.function.clone_from(name);
             for (opset, body) in &mut function.specializations {
                 sweep.opset = Opset::parse(opset);
-                sweep.block(&mut body.graph, &mut body.names, None)?;
+                sweep.body(&mut body.graph, &mut body.names)?;
             }
         }
         let mut remarks = sweep.applied;
@@ -301,10 +302,11 @@ impl Run<'_, '_> {
                         opset: Opset::parse(opset),
                         blobs: self.blobs,
                         budget: Some(budget),
+                        backward: false,
                         applied: Vec::new(),
                         missed: Vec::new(),
                     };
-                    sweep.block(&mut body.graph, &mut body.names, None)?;
+                    sweep.body(&mut body.graph, &mut body.names)?;
                     let made = sweep.applied.len();
                     self.manager.made += made;
                     applied.append(&mut sweep.applied);
@@ -381,11 +383,24 @@ struct Sweep<'a> {
     blobs: &'a dyn Blobs,
     /// Rewrites that may still be made; `None` to report matches without making any.
     budget: Option<usize>,
+    /// Whether the matcher wants the last operation first.
+    backward: bool,
     applied: Vec<Remark>,
     missed: Vec<Remark>,
 }
 
 impl Sweep<'_> {
+    /// Sweeps over a body; the remarks are in the program's order, whatever the matcher's is.
+    fn body(&mut self, graph: &mut Graph, names: &mut Names) -> Result<(), OptionError> {
+        let (applied, missed) = (self.applied.len(), self.missed.len());
+        self.block(graph, names, None)?;
+        if self.backward {
+            self.applied[applied..].reverse();
+            self.missed[missed..].reverse();
+        }
+        Ok(())
+    }
+
     fn block(
         &mut self,
         graph: &mut Graph,
@@ -396,6 +411,7 @@ impl Sweep<'_> {
         // A graph with a cycle has no order; decoding refuses it and rewrites cannot make one.
         let order = graph.schedule().unwrap_or_default();
         let backward = matcher.direction() == Direction::Backward;
+        self.backward = backward;
         for index in 0..order.len() {
             let node = order[if backward {
                 order.len() - 1 - index

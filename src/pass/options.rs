@@ -22,9 +22,20 @@ pub fn read<T: DeserializeOwned>(
     pass: &'static str,
     options: &OptionMap,
 ) -> Result<T, OptionError> {
-    serde_json::from_value(Value::Object(options.clone())).map_err(|error| OptionError {
-        pass,
-        why: error.to_string(),
+    let parse = |options: &OptionMap| serde_json::from_value(Value::Object(options.clone()));
+    parse(options).map_err(|error| {
+        // serde does not say which option it means: the one that is wrong on its own.
+        let culprit = options.iter().find(|(name, value)| {
+            let alone = OptionMap::from_iter([((*name).clone(), (*value).clone())]);
+            parse(&alone).is_err()
+        });
+        let why = match culprit {
+            Some((name, _)) if !error.to_string().contains(&format!("`{name}`")) => {
+                format!("option `{name}`: {error}")
+            }
+            _ => error.to_string(),
+        };
+        OptionError { pass, why }
     })
 }
 

@@ -241,6 +241,14 @@ impl ModelFile {
         }
     }
 
+    /// The package, or bare model file, that it is in; `None` for a text or a compiled model.
+    pub fn package(&self) -> Option<&Package> {
+        match &self.place {
+            Place::Package(package) => Some(package),
+            Place::Text(_) => None,
+        }
+    }
+
     /// What was odd about it, one line each.
     pub fn warnings(&self) -> &[String] {
         match &self.place {

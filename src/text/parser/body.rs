@@ -87,12 +87,13 @@ impl<'s> Parser<'s> {
             self.poison(&places.results);
             return Err(Fail);
         }
-        let undefined = self.undefined(builder, &places.operands);
-        if !undefined && let Err(error) = builder.op(draft) {
-            let place = self.place_of(&error, &places);
-            self.report(place.unwrap_or(start..start), &error.to_string());
-            self.poison(&places.results);
-        } else if undefined {
+        if let Err(error) = builder.op(draft) {
+            if matches!(error, BuildError::Undefined { .. }) {
+                self.undefined(builder, &places.operands);
+            } else {
+                let place = self.place_of(&error, &places.results);
+                self.report(place.unwrap_or(start..start), &error.to_string());
+            }
             self.poison(&places.results);
         }
         Ok(())
@@ -228,19 +229,14 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// The name in the statement that the graph refuses.
-    fn place_of(&mut self, error: &BuildError, places: &Places) -> Option<Range<usize>> {
-        let (name, among) = match error {
-            BuildError::Undefined { name, .. } => (name.as_str(), &places.operands),
-            BuildError::DefinedTwice { name, .. } => (name.as_str(), &places.results),
-            BuildError::EmptyName { .. } => ("", &places.results),
+    /// The last of the results that has the name that the graph refuses.
+    fn place_of(&mut self, error: &BuildError, results: &[Range<usize>]) -> Option<Range<usize>> {
+        let name = match error {
+            BuildError::Undefined { name, .. } | BuildError::DefinedTwice { name, .. } => name,
+            BuildError::EmptyName { .. } => "",
         };
-        // The last result of a name is the one that is too many.
-        among
-            .iter()
-            .rev()
-            .find(|span| self.name_at(span) == name)
-            .cloned()
+        let mut places = results.iter().rev();
+        places.find(|span| self.name_at(span) == name).cloned()
     }
 
     /// The name in a place where one has been read.

@@ -1,0 +1,19 @@
+//! The command as its users meet it: the binary is run, and what it writes is looked at.
+
+#![allow(clippy::print_stdout, reason = "tests say what they skip and measure")]
+
+mod command;
+mod contract;
+mod kept;
+mod leftovers;
+mod listing;
+mod main_job;
+mod numbers;
+mod optimizing;
+mod printing;
+mod refusals_of_models;
+mod refusals_of_packages;
+mod refusals_of_weights;
+mod round_trip;
+mod second_opinion;
+mod wire;
