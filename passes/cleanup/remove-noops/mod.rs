@@ -2,6 +2,8 @@
 
 mod noop;
 
+use std::collections::{BTreeSet, VecDeque};
+
 use serde::{Deserialize, Serialize};
 
 use crate::ir::{NodeId, ValueId};
@@ -63,8 +65,7 @@ impl Matcher for Noops {
             return Attempt::missed(
                 node,
                 "a split and concat before a softmax or attention work around a Core ML bug on the \
-                 GPU; \
-                 the option `aggressive` removes them",
+                 GPU; the option `aggressive` removes them",
             );
         }
         if let Err(refusal) = block.graph.can_replace(result, source) {
@@ -75,12 +76,17 @@ impl Matcher for Noops {
     }
 }
 
-/// Whether the value goes into a softmax or a fused attention, directly or through casts, sums,
-/// products, further splits and concats and what else may stand between a mask and its softmax.
+/// Operations that may stand between the workaround and its softmax: a mask, a scale, a cast and a
+/// reshape at most. Further on, every value of a transformer meets some softmax.
+const MAX_STEPS: usize = 4;
+
+/// Whether the value goes into a softmax or a fused attention, directly or through a few casts,
+/// sums, products, further splits and concats and what else may stand between a mask and its
+/// softmax.
 fn feeds_attention(block: &Block<'_>, value: ValueId) -> bool {
-    let mut stack = vec![value];
-    let mut seen = vec![value.node];
-    while let Some(value) = stack.pop() {
+    let mut queue = VecDeque::from([(value, 0)]);
+    let mut seen = BTreeSet::from([value.node]);
+    while let Some((value, steps)) = queue.pop_front() {
         for site in block.graph.uses(value) {
             let Some(user) = block.op(site.user) else {
                 continue;
@@ -89,12 +95,11 @@ fn feeds_attention(block: &Block<'_>, value: ValueId) -> bool {
                 "softmax" | "scaled_dot_product_attention" => return true,
                 "cast" | "identity" | "split" | "concat" | "reshape" | "transpose" | "mul"
                 | "add"
-                    if !seen.contains(&site.user) =>
+                    if steps < MAX_STEPS && seen.insert(site.user) =>
                 {
-                    seen.push(site.user);
-                    stack.extend((0..user.results().len() as u32).map(|result| ValueId {
-                        node: site.user,
-                        result,
+                    queue.extend((0..user.results().len() as u32).map(|result| {
+                        let node = site.user;
+                        (ValueId { node, result }, steps + 1)
                     }));
                 }
                 _ => {}
