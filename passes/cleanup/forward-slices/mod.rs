@@ -61,6 +61,8 @@ impl Matcher for Forward {
         };
         let mut replacements = Vec::new();
         let mut refused = None;
+        // An operand can take the name of one output only.
+        let mut outputs = Vec::new();
         for (result, begin, end) in parts {
             let Some(operand) = joined.operand(begin, end) else {
                 continue;
@@ -68,8 +70,15 @@ impl Matcher for Forward {
             if block.graph.uses(result).next().is_none() {
                 continue;
             }
+            let is_output = block.graph.is_output(result);
+            if is_output && outputs.contains(&operand) {
+                continue;
+            }
             match block.graph.can_replace(result, operand) {
-                Ok(()) => replacements.push((result, operand)),
+                Ok(()) => {
+                    outputs.extend(is_output.then_some(operand));
+                    replacements.push((result, operand));
+                }
                 Err(refusal) => refused = Some(refusal),
             }
         }
