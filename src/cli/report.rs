@@ -15,7 +15,7 @@ pub(super) struct Report {
     passes: Vec<Row>,
     ops_before: usize,
     ops_after: usize,
-    /// What `--verify` found; the interpreter fills it in when it exists.
+    /// What a verification found; null where none was asked for.
     verified: Option<()>,
 }
 

@@ -62,6 +62,7 @@ pub struct Rewriter<'a> {
     base: String,
     made: Vec<NodeId>,
     loose: Vec<NodeId>,
+    changed: bool,
     removable: fn(&Operation) -> bool,
 }
 
@@ -87,8 +88,14 @@ impl<'a> Rewriter<'a> {
             base,
             made: Vec::new(),
             loose: vec![anchor],
+            changed: false,
             removable,
         }
+    }
+
+    /// Whether anything that was there before has been changed: replaced, bound anew or retyped.
+    pub fn has_changed(&self) -> bool {
+        self.changed
     }
 
     /// The graph as it is now.
@@ -160,6 +167,7 @@ impl<'a> Rewriter<'a> {
         if self.graph.is_output(old) || fresh {
             self.swap_names(old, new, fresh);
         }
+        self.changed = true;
         self.graph.replace_uses(old, new);
         self.loose.push(old.node);
         Ok(())
@@ -205,11 +213,13 @@ impl<'a> Rewriter<'a> {
                 }
             }
         }
+        self.changed = true;
         self.graph.set_argument(node, parameter, bindings);
     }
 
     /// Gives a value another type. The caller sees to it that its uses agree.
     pub fn retype(&mut self, value: ValueId, ty: ValueType) {
+        self.changed = true;
         self.graph.set_type(value, ty);
     }
 

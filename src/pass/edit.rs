@@ -40,6 +40,10 @@ impl<'a> Edit<'a> {
         Self { rewriter, opset }
     }
 
+    pub(super) fn has_changed(&self) -> bool {
+        self.rewriter.has_changed()
+    }
+
     pub(super) fn finish(self) -> usize {
         self.rewriter.finish()
     }

@@ -389,7 +389,7 @@ struct Sweep<'a> {
     missed: Vec<Remark>,
 }
 
-impl Sweep<'_> {
+impl<'a> Sweep<'a> {
     /// Sweeps over a body; the remarks are in the program's order, whatever the matcher's is.
     fn body(&mut self, graph: &mut Graph, names: &mut Names) -> Result<(), OptionError> {
         let (applied, missed) = (self.applied.len(), self.missed.len());
@@ -440,7 +440,7 @@ impl Sweep<'_> {
 
     fn view<'b>(&self, graph: &'b Graph, outer: Option<&'b Block<'b>>) -> Block<'b>
     where
-        Self: 'b,
+        'a: 'b,
     {
         Block {
             graph,
@@ -461,12 +461,7 @@ impl Sweep<'_> {
         let Some(op) = graph.op(node) else { return };
         let op_type = op.op_type().to_owned();
         let (attempt, place) = {
-            let block = Block {
-                graph,
-                outer,
-                opset: self.opset,
-                blobs: self.blobs,
-            };
+            let block = self.view(graph, outer);
             let attempt = matcher.attempt(&block, node);
             if matches!(attempt, Attempt::NoMatch | Attempt::NoEffect) {
                 return;
@@ -476,13 +471,8 @@ impl Sweep<'_> {
         match attempt {
             Attempt::NoMatch | Attempt::NoEffect => {}
             Attempt::CheckFailed(missed) => {
-                let block = Block {
-                    graph,
-                    outer,
-                    opset: self.opset,
-                    blobs: self.blobs,
-                };
-                self.miss(&block, node, place, missed);
+                let remark = self.miss(&self.view(graph, outer), node, place, missed);
+                self.missed.push(remark);
             }
             Attempt::Match(found) => {
                 let Some(budget) = self.budget else {
@@ -495,16 +485,19 @@ impl Sweep<'_> {
                     return;
                 };
                 let id = self.pass.meta().id;
-                let rewriter = Rewriter::new(graph, names, id, node, removable);
+                let rewriter = Rewriter::new(graph, names, id, node, is_erasable);
                 let mut edit = Edit::new(rewriter, opset);
                 let result = (found.apply)(&mut edit);
+                // Each step of a rewrite keeps the meaning, so what a later step refuses leaves a
+                // valid program, and what was done counts.
+                let changed = result.is_ok() || edit.has_changed();
                 edit.finish();
-                match result {
-                    Ok(()) => {
-                        self.budget = Some(budget - 1);
-                        self.remark(RemarkKind::Applied, place, found.what);
-                    }
-                    Err(error) => self.remark(RemarkKind::Missed, place, error.to_string()),
+                if changed {
+                    self.budget = Some(budget - 1);
+                    self.remark(RemarkKind::Applied, place.clone(), found.what);
+                }
+                if let Err(error) = result {
+                    self.remark(RemarkKind::Missed, place, error.to_string());
                 }
             }
         }
@@ -519,7 +512,7 @@ impl Sweep<'_> {
         }
     }
 
-    fn miss(&mut self, block: &Block<'_>, node: NodeId, place: Place, missed: Missed) {
+    fn miss(&self, block: &Block<'_>, node: NodeId, place: Place, missed: Missed) -> Remark {
         let stopped_at = (missed.at != node).then(|| {
             let op_type = block
                 .op(missed.at)
@@ -527,13 +520,13 @@ impl Sweep<'_> {
                 .to_owned();
             self.place(block, missed.at, op_type)
         });
-        self.missed.push(Remark {
+        Remark {
             kind: RemarkKind::Missed,
             pass: self.pass.meta().id,
             place,
             what: missed.why,
             stopped_at,
-        });
+        }
     }
 
     fn remark(&mut self, kind: RemarkKind, place: Place, what: String) {
@@ -549,11 +542,6 @@ impl Sweep<'_> {
             RemarkKind::Missed => self.missed.push(remark),
         }
     }
-}
-
-/// Whether an operation may be erased when nothing uses its results, by its type.
-fn removable(op: &Operation) -> bool {
-    is_erasable(op)
 }
 
 /// Whether an operation, and everything in its blocks, may be erased when nothing uses its

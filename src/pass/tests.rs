@@ -129,12 +129,26 @@ static BREAKER: Fake = Fake {
         None => Attempt::NoMatch,
     },
 };
+/// Exchanges an operation, then asks for what must be refused.
+static HALFWAY: Fake = Fake {
+    meta: &meta("halfway", Exactness::Exact),
+    attempt: |block, node| {
+        let Some(x) = block.op_of_type(node, "relu").and_then(|op| op.value("x")) else {
+            return Attempt::NoMatch;
+        };
+        Attempt::matched("exchanged", move |edit| {
+            let new = edit.op("abs", &[("x", Binding::Value(x))])?;
+            edit.replace(ValueId::first(node), new)?;
+            edit.replace(new, x)
+        })
+    },
+};
 static INTERFACE: Fake = Fake {
     meta: &meta("interface", Exactness::Interface),
     attempt: |block, node| exchange(block, node, "relu", "abs"),
 };
 
-static FAKES: &[&dyn Pass] = &[&THERE, &BACK, &IDLE, &BREAKER, &INTERFACE];
+static FAKES: &[&dyn Pass] = &[&THERE, &BACK, &IDLE, &BREAKER, &HALFWAY, &INTERFACE];
 
 fn run(text: &str, program: &mut Program, settings: Settings) -> Result<Outcome, RunError> {
     let pipeline = Pipeline::parse(text, FAKES).expect("a pipeline");
@@ -216,6 +230,19 @@ fn a_pass_that_breaks_a_type_is_found_out_with_and_without_checks_after_each_pas
         let error = run("breaker", &mut chain(2), settings).unwrap_err();
         assert!(matches!(error, RunError::Broken { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_rewrite_that_is_refused_halfway_counts_for_what_it_did() {
+    let mut program = chain(1);
+    let settings = Settings {
+        verify_each: true,
+        ..Settings::default()
+    };
+    let outcome = run("halfway", &mut program, settings).unwrap();
+    assert_eq!(outcome.rewrites(), 1);
+    let body = program.functions["main"].active().unwrap();
+    assert!(body.graph.ops().all(|(_, op)| op.op_type() == "abs"));
 }
 
 #[test]
