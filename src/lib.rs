@@ -94,7 +94,9 @@
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
 //! | the frame of passes | [`pass`]: the trait, the matcher's view, the rewriter's view, the manager, pipelines, remarks · [`diff`]: what differs between two programs |
 //! | models as they are given | [`source`]: a model from a package, a bare file, a compiled model or text; packages from text |
-//! | meaning and form | [`ops`]: signatures and types of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
+//! | running programs | [`eval`]: the interpreter, inputs and results in files, comparison |
+//! | meaning and form | [`ops`]: signatures, types and evaluation of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
+//! | values | [`tensor`]: dense tensors |
 //! | the graph | [`ir`]: programs, graphs, values, types; the builder, the rewriter, the verifier |
 //! | bytes | [`package`]: folders and zips, the manifest, weight files, saving |
 //!
@@ -103,12 +105,14 @@
 
 pub mod cli;
 pub mod diff;
+pub mod eval;
 pub mod ir;
 pub mod model;
 pub mod ops;
 pub mod package;
 pub mod pass;
 pub mod source;
+pub mod tensor;
 pub mod text;
 
 #[path = "../passes/mod.rs"]

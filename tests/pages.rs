@@ -347,7 +347,7 @@ fn the_readme_has_the_table_of_all_passes() {
 
 /// The layers from top to bottom. A module may use itself and modules of lower layers, never one
 /// of its own layer.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["cli"],
     &["lint"],
     &["passes"],
@@ -355,6 +355,7 @@ const LAYERS: [&[&str]; 9] = [
     &["eval"],
     &["source"],
     &["ops", "text", "model"],
+    &["tensor"],
     &["ir"],
     &["package"],
 ];

@@ -8,6 +8,10 @@ use crate::ops::view::OpView;
 /// The values of `gelu`'s `mode`.
 pub const GELU_MODES: [&str; 3] = ["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"];
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "clamped_relu" | "elu" | "leaky_relu" | "linear_activation" | "relu" | "relu6"

@@ -4,6 +4,10 @@ use crate::ops::dims::{Types, check_rank, one, same};
 use crate::ops::infer::Rule;
 use crate::ops::view::OpView;
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     (op_type == "scaled_dot_product_attention").then_some(attention as Rule)
 }

@@ -6,6 +6,10 @@ use crate::ops::dims::{Types, check_rank, one, same, signed, signed_dim};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{Argument, OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "conv" | "conv_quantized" => conv,

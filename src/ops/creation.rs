@@ -7,6 +7,10 @@ use crate::ops::dims::{Types, one, signed_dim, unknown};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "const" => constant,

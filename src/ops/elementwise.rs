@@ -6,6 +6,10 @@ use crate::ops::infer::{InferError, Rule};
 use crate::ops::registry::accepts;
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "abs" | "acos" | "asin" | "atan" | "atanh" | "ceil" | "clip" | "cos" | "cosh" | "erf"

@@ -6,6 +6,10 @@ use crate::ops::dims::{Types, check_rank, one, signed, signed_dim};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{Argument, OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "upsample_bilinear" | "upsample_nearest_neighbor" => upsample,

@@ -10,6 +10,10 @@ use crate::ops::view::{Argument, OpView, Stop};
 /// The values of `pad`'s `mode`.
 pub const PAD_MODES: [&str; 3] = ["constant", "reflect", "replicate"];
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "concat" => concat,

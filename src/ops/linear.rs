@@ -7,6 +7,10 @@ use crate::ops::dims::{Types, broadcast, check_rank, one, same};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "matmul" => matmul,

@@ -5,6 +5,10 @@ use crate::ops::dims::{Types, one, signed_dim, tensor};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "make_list" => make_list,

@@ -6,6 +6,7 @@
 
 pub mod activation;
 pub mod constant;
+pub mod evaluate;
 pub mod infer;
 pub mod joining;
 pub mod registry;
@@ -23,6 +24,7 @@ mod layout;
 mod linear;
 mod list;
 mod normalization;
+mod numerics;
 mod quantization;
 mod recurrent;
 mod reduction;
@@ -31,5 +33,7 @@ mod sorting;
 mod state;
 
 pub use crate::ir::Opset;
+pub use evaluate::{Call, Datum, EvalError, StateCell, evaluate, has_evaluation};
 pub use infer::{InferError, Inference, compatible, infer};
+pub use numerics::Numerics;
 pub use view::{Argument, OpView, Operand};

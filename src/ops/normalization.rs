@@ -5,6 +5,10 @@ use crate::ops::elementwise::like_x;
 use crate::ops::infer::Rule;
 use crate::ops::view::OpView;
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "batch_norm" => batch_norm,

@@ -6,6 +6,10 @@ use crate::ops::dims::{Types, axis, one, signed, signed_dim, tensor};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "quantize" => quantize,

@@ -5,6 +5,10 @@ use crate::ops::dims::{Types, check_rank, signed, signed_dim, tensor};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "rnn" => rnn,

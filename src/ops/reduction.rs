@@ -5,6 +5,10 @@ use crate::ops::dims::{Types, axes, axis, one};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{Argument, OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "reduce_l1_norm" | "reduce_l2_norm" | "reduce_log_sum" | "reduce_log_sum_exp"

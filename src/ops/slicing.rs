@@ -5,6 +5,10 @@ use crate::ops::dims::{Types, axis, one, same_shape, signed, signed_dim, unknown
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "slice_by_index" => slice_by_index,

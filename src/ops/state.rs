@@ -5,6 +5,10 @@ use crate::ops::dims::{Types, same_shape};
 use crate::ops::infer::{InferError, Rule};
 use crate::ops::view::{OpView, Stop};
 
+pub(super) use evaluate::kernel;
+
+mod evaluate;
+
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {
         "read_state" => read_state,

@@ -85,7 +85,7 @@ pub(super) fn blob_references(model: &Model) -> Vec<weights::BlobRef> {
 }
 
 /// The element type in a weight file; `None` for types that it cannot hold.
-pub(super) fn blob_dtype(dtype: DType) -> Option<BlobDType> {
+pub(crate) fn blob_dtype(dtype: DType) -> Option<BlobDType> {
     Some(match dtype {
         DType::Float16 => BlobDType::Float16,
         DType::Float32 => BlobDType::Float32,

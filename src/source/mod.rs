@@ -18,6 +18,7 @@ pub use build::{Build, BuildOptions, build};
 pub use metadata::CompiledMetadata;
 pub use text::TextErrors;
 
+pub(crate) use blobs::blob_dtype;
 use blobs::blob_references;
 use text::TextSource;
 

@@ -1,0 +1,763 @@
+//! The interpreter: one function of a program, op by op in the order of its schedule.
+//!
+//! A value is dropped after its last use. Results are brought to their declared type as the
+//! precision mode says, and compared with it: an op whose result has another shape than the program
+//! declares is an error, not a surprise further down.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::constants::{ConstantError, datum, fixed_shape};
+use super::memory;
+use crate::ir::types::{DType, Dim, TensorType, ValueType};
+use crate::ir::{Binding, Graph, NamedType, Node, NodeId, Operation, ValueId};
+use crate::ir::{Body, Opset, Program};
+use crate::ops::{Call, Datum, EvalError, Numerics, StateCell, evaluate};
+use crate::package::Weights;
+use crate::tensor::Tensor;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How to compute.
+    pub numerics: Numerics,
+    /// Seed of random ops.
+    pub seed: u64,
+    /// Bytes that live values may take together; by default nine tenths of the machine's memory.
+    pub memory: u64,
+    /// How often a `while_loop` may turn before it counts as endless.
+    pub loop_turns: u64,
+}
+
+impl Options {
+    /// The options for these numerics, everything else by default.
+    pub fn new(numerics: Numerics) -> Self {
+        Self {
+            numerics,
+            seed: 0,
+            memory: memory::physical() / 10 * 9,
+            loop_turns: 1_000_000,
+        }
+    }
+}
+
+/// Why a program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// There is no such function, or it has no body for its opset.
+    #[error("there is no function `{name}` to run; the program has {}", known.join(", "))]
+    NoFunction {
+        /// The name asked for.
+        name: String,
+        /// The functions there are.
+        known: Vec<String>,
+    },
+    /// The body is written for an opset that is not known.
+    #[error("function `{function}` is written for the opset `{opset}`, which is not known")]
+    Opset {
+        /// The function.
+        function: String,
+        /// Its opset.
+        opset: String,
+    },
+    /// An input is not given.
+    #[error("the input `{name}` ({ty}) is missing")]
+    MissingInput {
+        /// Its name.
+        name: String,
+        /// Its type.
+        ty: String,
+    },
+    /// An input does not fit its type.
+    #[error("the input `{name}` is {found}, but the program wants {wanted}")]
+    Input {
+        /// Its name.
+        name: String,
+        /// What was given.
+        found: String,
+        /// The declared type.
+        wanted: String,
+    },
+    /// The graph has a cycle.
+    #[error(transparent)]
+    Cycle(#[from] crate::ir::Cycle),
+    /// An op failed.
+    #[error("{place}: {source}")]
+    Op {
+        /// Function, op type and name.
+        place: String,
+        /// Why.
+        source: EvalError,
+    },
+    /// A constant cannot be read.
+    #[error("{place}: {source}")]
+    Constant {
+        /// Function, op type and name.
+        place: String,
+        /// Why.
+        source: ConstantError,
+    },
+    /// A loop did not end.
+    #[error("{place}: the loop has not ended after {turns} turns")]
+    Endless {
+        /// Function, op type and name.
+        place: String,
+        /// Turns made.
+        turns: u64,
+    },
+    /// The live values take more memory than allowed.
+    #[error("{place}: the live values take {bytes} bytes, more than the {limit} allowed")]
+    Memory {
+        /// Function, op type and name.
+        place: String,
+        /// Bytes of live values.
+        bytes: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// A result is not of the type that the program declares.
+    #[error("{place}: the result `{result}` is {found}, but the program declares {declared}")]
+    Declared {
+        /// Function, op type and name.
+        place: String,
+        /// The result's name.
+        result: String,
+        /// What was computed.
+        found: String,
+        /// The declared type.
+        declared: String,
+    },
+}
+
+/// The states of a model by name. They live over as many calls as one likes.
+pub type States = BTreeMap<String, StateCell>;
+
+/// Sees every value as it is computed.
+pub trait Observer {
+    /// The results of an op, after rounding to their types.
+    fn computed(&mut self, graph: &Graph, node: NodeId, op: &Operation, results: &[Datum]);
+
+    /// Before an op is computed, with its arguments.
+    fn computing(&mut self, _graph: &Graph, _node: NodeId, _call: &Call) {}
+}
+
+/// Looks at nothing.
+#[derive(Debug)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn computed(&mut self, _: &Graph, _: NodeId, _: &Operation, _: &[Datum]) {}
+}
+
+/// Runs the functions of one program.
+pub struct Interpreter<'a> {
+    program: &'a Program,
+    weights: Arc<Weights>,
+    options: Options,
+    /// Results of `constexpr_*` ops, which are the same in every call.
+    decompressed: Mutex<HashMap<(usize, NodeId), Vec<Datum>>>,
+}
+
+/// The values of a block that is being run, by node.
+struct Frame<'f> {
+    values: Vec<Vec<Option<Datum>>>,
+    /// How many uses of each value are still to come.
+    remaining: Vec<Vec<u32>>,
+    graph: &'f Graph,
+}
+
+/// What belongs to one run of a function.
+struct Run<'r> {
+    function: &'r str,
+    opset: Opset,
+    observer: &'r mut dyn Observer,
+    live_bytes: u64,
+    ops_run: u64,
+}
+
+impl<'a> Interpreter<'a> {
+    /// An interpreter of a program with its weight files.
+    pub fn new(program: &'a Program, weights: Arc<Weights>, options: Options) -> Self {
+        Self {
+            program,
+            weights,
+            options,
+            decompressed: Mutex::default(),
+        }
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The body of a function that runs.
+    pub fn body(&self, function: &str) -> Result<&'a Body, RunError> {
+        self.program
+            .functions
+            .get(function)
+            .and_then(|function| function.active())
+            .ok_or_else(|| RunError::NoFunction {
+                name: function.to_owned(),
+                known: self.program.functions.keys().cloned().collect(),
+            })
+    }
+
+    /// The states of a function, all zero.
+    pub fn zero_states(&self, function: &str) -> Result<States, RunError> {
+        self.body(function)?;
+        let inputs = self
+            .program
+            .functions
+            .get(function)
+            .map(|f| f.inputs.as_slice());
+        let mut states = States::new();
+        for input in inputs.unwrap_or_default() {
+            if let Some(ty) = input.ty.as_ref().and_then(ValueType::as_state) {
+                let shape = fixed_shape(ty).map_err(|source| RunError::Constant {
+                    place: format!("function `{function}`, state `{}`", input.name),
+                    source,
+                })?;
+                let bytes = (ty.elements().unwrap_or(u64::MAX)).saturating_mul(4);
+                if bytes > self.options.memory {
+                    return Err(RunError::Memory {
+                        place: format!("function `{function}`, state `{}`", input.name),
+                        bytes,
+                        limit: self.options.memory,
+                    });
+                }
+                let zeros = Tensor::zeros(ty.dtype, shape);
+                states.insert(input.name.clone(), StateCell::new(zeros));
+            }
+        }
+        Ok(states)
+    }
+
+    /// Runs a function once and gives its outputs by name, in order. `states` must hold every state
+    /// of the function and is changed.
+    pub fn run(
+        &self,
+        function: &str,
+        inputs: &BTreeMap<String, Tensor>,
+        states: &States,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<(String, Datum)>, RunError> {
+        let body = self.body(function)?;
+        let key = &self.program.functions[function].opset;
+        let opset = Opset::parse(key).ok_or_else(|| RunError::Opset {
+            function: function.to_owned(),
+            opset: key.clone(),
+        })?;
+        let mut run = Run {
+            function,
+            opset,
+            observer,
+            live_bytes: 0,
+            ops_run: 0,
+        };
+        let arguments = body
+            .graph
+            .inputs()
+            .iter()
+            .map(|input| {
+                let named = body.graph.named(ValueId::first(*input));
+                self.input(named, inputs, states)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.block(&body.graph, arguments, &[], &mut run)?;
+        Ok(body
+            .graph
+            .outputs()
+            .iter()
+            .map(|value| body.graph.name(*value).to_owned())
+            .zip(outputs)
+            .collect())
+    }
+
+    fn input(
+        &self,
+        named: Option<&NamedType>,
+        inputs: &BTreeMap<String, Tensor>,
+        states: &States,
+    ) -> Result<Datum, RunError> {
+        let (name, ty) = named.map_or(("", None), |n| (n.name.as_str(), n.ty.as_ref()));
+        let missing = || RunError::MissingInput {
+            name: name.to_owned(),
+            ty: words(ty),
+        };
+        if let Some(ValueType::State(_)) = ty {
+            let state = states.get(name).ok_or_else(missing)?;
+            return Ok(Datum::State(state.clone()));
+        }
+        let tensor = inputs.get(name).ok_or_else(missing)?;
+        let input = Datum::Tensor(tensor.clone());
+        if !fits(ty, &input) {
+            return Err(RunError::Input {
+                name: name.to_owned(),
+                found: describe(&input),
+                wanted: words(ty),
+            });
+        }
+        self.rounded(ty, input).map_err(|source| RunError::Op {
+            place: format!("input `{name}`"),
+            source,
+        })
+    }
+
+    /// Runs a block: `arguments` are its inputs, `outer` the values of its captures by their node.
+    fn block(
+        &self,
+        graph: &Graph,
+        arguments: Vec<Datum>,
+        outer: &[(NodeId, Datum)],
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Datum>, RunError> {
+        let schedule = graph.schedule()?;
+        let mut frame = Frame::new(graph);
+        for (input, argument) in graph.inputs().iter().zip(arguments) {
+            frame.set(*input, vec![argument]);
+        }
+        for (node, value) in outer {
+            frame.set(*node, vec![value.clone()]);
+        }
+        for node in schedule.iter() {
+            let Some(op) = graph.op(*node) else { continue };
+            let results = self.op(graph, *node, op, &frame, run)?;
+            run.observer.computed(graph, *node, op, &results);
+            run.live_bytes += results.iter().map(bytes).sum::<u64>();
+            if run.live_bytes > self.options.memory {
+                return Err(RunError::Memory {
+                    place: place(run.function, op),
+                    bytes: run.live_bytes,
+                    limit: self.options.memory,
+                });
+            }
+            frame.set(*node, results);
+            run.live_bytes = run.live_bytes.saturating_sub(frame.release(*node, op));
+        }
+        graph
+            .outputs()
+            .iter()
+            .map(|value| {
+                frame
+                    .get(*value)
+                    .cloned()
+                    .ok_or_else(|| RunError::MissingInput {
+                        name: graph.name(*value).to_owned(),
+                        ty: words(graph.ty(*value)),
+                    })
+            })
+            .collect()
+    }
+
+    fn op(
+        &self,
+        graph: &Graph,
+        node: NodeId,
+        op: &Operation,
+        frame: &Frame<'_>,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Datum>, RunError> {
+        run.ops_run += 1;
+        if let Some(value) = op.const_value() {
+            return Ok(vec![self.constant(value, run, op)?]);
+        }
+        if !op.blocks().is_empty() {
+            return self.with_blocks(graph, op, frame, run);
+        }
+        let key = (std::ptr::from_ref(graph) as usize, node);
+        let is_constexpr = op.op_type().starts_with("constexpr_");
+        if is_constexpr {
+            let known = self
+                .decompressed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(results) = known.get(&key) {
+                return Ok(results.clone());
+            }
+        }
+        let call = Call {
+            op_type: op.op_type(),
+            opset: run.opset,
+            arguments: self.arguments(graph, op, frame, run)?,
+            results: op.results(),
+            numerics: &self.options.numerics,
+            seed: mixed(self.options.seed, run.ops_run),
+            memory: self.options.memory.saturating_sub(run.live_bytes),
+        };
+        run.observer.computing(graph, node, &call);
+        let wrong = |source| RunError::Op {
+            place: place(run.function, op),
+            source,
+        };
+        let results = evaluate(&call).map_err(wrong)?;
+        let results = self.typed(op, results, run)?;
+        if is_constexpr {
+            let mut known = self
+                .decompressed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            known.insert(key, results.clone());
+        }
+        Ok(results)
+    }
+
+    /// Brings results to their declared types, and compares them with those.
+    fn typed(
+        &self,
+        op: &Operation,
+        results: Vec<Datum>,
+        run: &Run<'_>,
+    ) -> Result<Vec<Datum>, RunError> {
+        if results.len() != op.results().len() {
+            return Err(RunError::Op {
+                place: place(run.function, op),
+                source: EvalError::invalid(format!(
+                    "the op gives {} results, but the program declares {}",
+                    results.len(),
+                    op.results().len()
+                )),
+            });
+        }
+        results
+            .into_iter()
+            .zip(op.results())
+            .map(|(result, named)| {
+                if !fits(named.ty.as_ref(), &result) {
+                    return Err(RunError::Declared {
+                        place: place(run.function, op),
+                        result: named.name.clone(),
+                        found: describe(&result),
+                        declared: words(named.ty.as_ref()),
+                    });
+                }
+                self.rounded(named.ty.as_ref(), result)
+                    .map_err(|source| RunError::Op {
+                        place: place(run.function, op),
+                        source,
+                    })
+            })
+            .collect()
+    }
+
+    /// A value rounded or wrapped to its element type, as the numerics say.
+    fn rounded(&self, ty: Option<&ValueType>, datum: Datum) -> Result<Datum, EvalError> {
+        let Datum::Tensor(tensor) = datum else {
+            return Ok(datum);
+        };
+        let dtype = match ty {
+            Some(ValueType::Tensor(ty)) => ty.dtype,
+            _ => tensor.dtype(),
+        };
+        let numerics = &self.options.numerics;
+        Ok(Datum::Tensor(match dtype {
+            DType::Float16 if numerics.round_half => {
+                tensor.rounded_to_half(numerics.flush_subnormals)?
+            }
+            _ if dtype.is_int() => tensor.wrapped_to_width(),
+            _ => tensor,
+        }))
+    }
+
+    fn arguments<'o>(
+        &self,
+        graph: &Graph,
+        op: &'o Operation,
+        frame: &Frame<'_>,
+        run: &Run<'_>,
+    ) -> Result<BTreeMap<&'o str, Vec<Datum>>, RunError> {
+        let mut arguments = BTreeMap::new();
+        for (name, value) in op.attributes() {
+            if name != "name" {
+                arguments.insert(name.as_str(), vec![self.constant(value, run, op)?]);
+            }
+        }
+        for argument in op.arguments() {
+            let bound = argument
+                .bindings
+                .iter()
+                .map(|binding| self.bound(graph, op, binding, frame, run))
+                .collect::<Result<Vec<_>, _>>()?;
+            arguments.insert(argument.parameter.as_str(), bound);
+        }
+        Ok(arguments)
+    }
+
+    fn bound(
+        &self,
+        graph: &Graph,
+        op: &Operation,
+        binding: &Binding,
+        frame: &Frame<'_>,
+        run: &Run<'_>,
+    ) -> Result<Datum, RunError> {
+        let wrong = |what: String| RunError::Op {
+            place: place(run.function, op),
+            source: EvalError::invalid(what),
+        };
+        match binding {
+            Binding::Value(value) => frame
+                .get(*value)
+                .cloned()
+                .ok_or_else(|| wrong(format!("`{}` has not been computed", graph.name(*value)))),
+            Binding::Immediate(value) => self.constant(value, run, op),
+            Binding::Absent => Err(wrong("an argument is bound to nothing".to_owned())),
+        }
+    }
+
+    fn constant(
+        &self,
+        value: &crate::ir::Value,
+        run: &Run<'_>,
+        op: &Operation,
+    ) -> Result<Datum, RunError> {
+        datum(value, &self.weights)
+            .map_err(|source| RunError::Constant {
+                place: place(run.function, op),
+                source,
+            })
+            .and_then(|datum| {
+                self.rounded(value.ty.as_ref(), datum)
+                    .map_err(|source| RunError::Op {
+                        place: place(run.function, op),
+                        source,
+                    })
+            })
+    }
+
+    /// `cond` and `while_loop`.
+    fn with_blocks(
+        &self,
+        graph: &Graph,
+        op: &Operation,
+        frame: &Frame<'_>,
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Datum>, RunError> {
+        let wrong = |run: &Run<'_>, what: &str| RunError::Op {
+            place: place(run.function, op),
+            source: EvalError::invalid(what),
+        };
+        let captures = |block: &Graph| -> Vec<(NodeId, Datum)> {
+            block
+                .captures()
+                .filter_map(|(node, source)| Some((node, frame.get(source)?.clone())))
+                .collect()
+        };
+        let mut arguments = self.arguments(graph, op, frame, run)?;
+        let results = match (op.op_type(), op.blocks()) {
+            ("cond", [then, other]) => {
+                let pred = arguments.get("pred").and_then(|values| values.first());
+                let chosen = match pred.and_then(truth) {
+                    Some(true) => then,
+                    Some(false) => other,
+                    None => return Err(wrong(run, "`pred` is not one bool")),
+                };
+                self.block(chosen, Vec::new(), &captures(chosen), run)?
+            }
+            ("while_loop", [condition, body]) => {
+                let mut variables = arguments.remove("loop_vars").unwrap_or_default();
+                let (around_condition, around_body) = (captures(condition), captures(body));
+                let mut turns = 0;
+                loop {
+                    let again = self.block(condition, variables.clone(), &around_condition, run)?;
+                    match again.first().and_then(truth) {
+                        Some(true) => {}
+                        Some(false) => break variables,
+                        None => return Err(wrong(run, "the condition is not one bool")),
+                    }
+                    if turns == self.options.loop_turns {
+                        return Err(RunError::Endless {
+                            place: place(run.function, op),
+                            turns,
+                        });
+                    }
+                    turns += 1;
+                    variables = self.block(body, variables, &around_body, run)?;
+                }
+            }
+            _ => return Err(wrong(run, &EvalError::NoEvaluation.to_string())),
+        };
+        self.typed(op, results, run)
+    }
+}
+
+impl<'f> Frame<'f> {
+    fn new(graph: &'f Graph) -> Self {
+        let mut remaining: Vec<Vec<u32>> = vec![Vec::new(); graph.bound()];
+        for (node, kind) in graph.nodes() {
+            let results = match kind {
+                Node::Op(op) => op.results().len(),
+                Node::Input(..) | Node::Capture { .. } => 1,
+                Node::Return(_) | Node::Erased => 0,
+            };
+            remaining[node.index()] = (0..results as u32)
+                .map(|result| graph.uses(ValueId { node, result }).count() as u32)
+                .collect();
+        }
+        Self {
+            values: vec![Vec::new(); graph.bound()],
+            remaining,
+            graph,
+        }
+    }
+
+    fn set(&mut self, node: NodeId, results: Vec<Datum>) {
+        let values = results.into_iter().map(Some).collect();
+        self.values[node.index()] = values;
+    }
+
+    fn get(&self, value: ValueId) -> Option<&Datum> {
+        self.values
+            .get(value.node.index())?
+            .get(value.result as usize)?
+            .as_ref()
+    }
+
+    /// Drops the operands of an op that nothing else needs, and those of its results that nothing
+    /// needs; gives the bytes that this frees.
+    fn release(&mut self, node: NodeId, op: &Operation) -> u64 {
+        let mut freed = 0;
+        for result in 0..op.results().len() as u32 {
+            freed += self.drop_if_done(ValueId { node, result });
+        }
+        let bound = op
+            .arguments()
+            .iter()
+            .flat_map(|argument| &argument.bindings);
+        for binding in bound {
+            if let Binding::Value(value) = binding {
+                freed += self.used(*value);
+            }
+        }
+        for block in op.blocks() {
+            for (_, source) in block.captures() {
+                freed += self.used(source);
+            }
+        }
+        freed
+    }
+
+    fn used(&mut self, value: ValueId) -> u64 {
+        if let Some(count) = self
+            .remaining
+            .get_mut(value.node.index())
+            .and_then(|counts| counts.get_mut(value.result as usize))
+        {
+            *count = count.saturating_sub(1);
+        }
+        self.drop_if_done(value)
+    }
+
+    fn drop_if_done(&mut self, value: ValueId) -> u64 {
+        debug_assert!(self.graph.node(value.node).is_some());
+        let index = value.node.index();
+        let done = self
+            .remaining
+            .get(index)
+            .and_then(|counts| counts.get(value.result as usize))
+            == Some(&0);
+        let slot = self
+            .values
+            .get_mut(index)
+            .and_then(|values| values.get_mut(value.result as usize));
+        match slot {
+            Some(slot) if done => slot.take().as_ref().map_or(0, bytes),
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes that go when this value goes.
+fn bytes(datum: &Datum) -> u64 {
+    match datum {
+        Datum::Tensor(tensor) => tensor.owned_bytes(),
+        Datum::List(items) if Arc::strong_count(items) == 1 => {
+            items.iter().flatten().map(Tensor::owned_bytes).sum()
+        }
+        _ => 0,
+    }
+}
+
+fn truth(datum: &Datum) -> Option<bool> {
+    match datum.as_tensor()?.as_bools().ok()?.as_ref() {
+        [value] => Some(*value),
+        _ => None,
+    }
+}
+
+/// A seed for each op of each run (the finalizer of SplitMix64, Steele et al. 2014).
+fn mixed(seed: u64, count: u64) -> u64 {
+    let mut z = seed.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn place(function: &str, op: &Operation) -> String {
+    let name = op
+        .results()
+        .first()
+        .map(|result| result.name.as_str())
+        .or_else(|| op.name())
+        .unwrap_or_default();
+    format!("function `{function}`, `{}` op `{name}`", op.op_type())
+}
+
+/// Whether a value may stand where the program declares this type. A missing type fits all.
+pub(super) fn fits(declared: Option<&ValueType>, datum: &Datum) -> bool {
+    match (declared, datum) {
+        (None | Some(ValueType::Unspecified), _)
+        | (Some(ValueType::List { .. }), Datum::List(_))
+        | (Some(ValueType::Tuple(_)), Datum::Tuple(_))
+        | (Some(ValueType::Dictionary { .. }), Datum::Dictionary(_))
+        | (Some(ValueType::State(_)), Datum::State(_)) => true,
+        (Some(ValueType::Tensor(ty)), Datum::Tensor(tensor)) => fits_tensor(ty, tensor),
+        _ => false,
+    }
+}
+
+fn fits_tensor(ty: &TensorType, tensor: &Tensor) -> bool {
+    let open = ty.rank < 0
+        || ty
+            .dims
+            .iter()
+            .any(|dim| matches!(dim, Dim::Unknown { variadic: true }));
+    tensor.dtype() == ty.dtype
+        && (open
+            || (tensor.rank() == ty.dims.len()
+                && ty
+                    .dims
+                    .iter()
+                    .zip(tensor.shape())
+                    .all(|(dim, size)| dim.size().is_none_or(|known| known == *size as u64))))
+}
+
+/// A declared type in a few words.
+pub(super) fn words(ty: Option<&ValueType>) -> String {
+    match ty {
+        Some(ValueType::Tensor(ty)) => {
+            let dims: Vec<String> = ty
+                .dims
+                .iter()
+                .map(|dim| dim.size().map_or("?".to_owned(), |size| size.to_string()))
+                .collect();
+            format!("{} [{}]", ty.dtype, dims.join(", "))
+        }
+        Some(ValueType::State(Some(inner))) => format!("a state of {}", words(Some(inner))),
+        Some(ValueType::List { .. }) => "a list".to_owned(),
+        Some(ValueType::Tuple(_)) => "a tuple".to_owned(),
+        Some(ValueType::Dictionary { .. }) => "a dictionary".to_owned(),
+        _ => "of no type".to_owned(),
+    }
+}
+
+/// A value in a few words.
+pub(super) fn describe(datum: &Datum) -> String {
+    match datum {
+        Datum::Tensor(tensor) => {
+            let dims: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
+            format!("{} [{}]", tensor.dtype(), dims.join(", "))
+        }
+        other => other.words().to_owned(),
+    }
+}

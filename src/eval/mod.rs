@@ -1,0 +1,17 @@
+//! Running programs: the interpreter, what goes into it and comes out of it, and comparison.
+//!
+//! It is a reference: every op as its documentation says, one after the other, on any machine. What
+//! it says about a program holds for the program, not for a device. How arithmetic is modelled is
+//! chosen by [`Precision`].
+
+pub mod compare;
+mod constants;
+mod interpreter;
+mod memory;
+pub mod npz;
+mod precision;
+pub mod script;
+
+pub use constants::{ConstantError, datum};
+pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
+pub use precision::Precision;

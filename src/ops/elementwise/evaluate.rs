@@ -1,0 +1,7 @@
+//! Evaluation of the ops of `elementwise`.
+
+use crate::ops::evaluate::Kernel;
+
+pub(in crate::ops) fn kernel(_op_type: &str) -> Option<Kernel> {
+    None
+}
