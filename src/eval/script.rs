@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use super::compare::{Closeness, Tolerance, closeness};
-use super::interpreter::{Interpreter, RunError, States, Unobserved, words};
+use super::interpreter::{Interpreter, RunError, States, Unobserved};
 use super::npz::Arrays;
+use super::typed::{fits, words};
 use crate::ir::NamedType;
 use crate::ir::types::ValueType;
 use crate::ops::Datum;
@@ -302,7 +303,7 @@ fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
             words(ty)
         ));
     };
-    if super::interpreter::fits(ty, &Datum::Tensor(converted.clone())) {
+    if fits(ty, &Datum::Tensor(converted.clone())) {
         return Ok(converted);
     }
     // numpy has no scalars apart from arrays of rank 0, and files often hold one element instead.
