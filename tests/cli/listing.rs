@@ -109,7 +109,10 @@ fn the_list_of_one_family_is_that_part_of_the_list() {
 
 #[test]
 fn the_list_for_people() {
-    snapshot("list", &done(["list"]).stdout);
+    let text = done(["list"]).stdout;
+    // A tree in which someone works has drafts behind the passes.
+    let passes = text.split("\ndrafts\n").next().unwrap();
+    snapshot("list", passes);
 }
 
 #[test]

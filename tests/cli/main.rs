@@ -8,6 +8,7 @@ mod kept;
 mod leftovers;
 mod listing;
 mod main_job;
+mod new_pass;
 mod numbers;
 mod optimizing;
 mod printing;

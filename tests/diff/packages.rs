@@ -116,7 +116,7 @@ fn optimized(program: &Program, blobs: &dyn milwright::pass::Blobs, pass: &str) 
 
 #[test]
 fn what_each_pass_does_to_the_test_packages_is_shown() {
-    for pass in ALL {
+    for pass in ALL.iter().filter(|pass| !pass.is_draft()) {
         let id = pass.meta().id;
         let mut report = String::new();
         for path in packages(&root().join("tests/data/packages")) {

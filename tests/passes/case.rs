@@ -70,8 +70,13 @@ impl Case {
 
     /// Whether the case must stay as it is.
     pub(crate) fn is_negative(&self) -> bool {
-        self.name.starts_with("no_")
+        is_negative(&self.name)
     }
+}
+
+/// Whether the case of this name must stay as it is.
+pub(crate) fn is_negative(name: &str) -> bool {
+    name.starts_with("no_")
 }
 
 /// `FILE OFFSET: 00 3c …`.
