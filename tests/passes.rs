@@ -22,6 +22,8 @@ mod broken;
 mod case;
 #[path = "passes/check.rs"]
 mod check;
+#[path = "passes/package.rs"]
+mod package;
 
 use std::fs;
 use std::path::{Path, PathBuf};

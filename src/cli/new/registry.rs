@@ -63,21 +63,21 @@ pub(super) fn with(source: &str, entry: &Entry<'_>) -> Result<String, String> {
     }
     let listed_at = listed_at.ok_or("its list of passes has no end")?;
 
+    let declared = [
+        format!("#[path = \"{}/{}/mod.rs\"]", entry.family.name(), entry.id),
+        format!("mod {};", entry.module),
+    ];
+    let listed = format!("    &{}::{},", entry.module, entry.type_name);
     let mut text = String::with_capacity(source.len() + 200);
+    let mut push = |line: &str| text.extend([line, "\n"]);
     for (at, line) in lines.iter().enumerate() {
         if at == module_at {
-            text.push_str(&format!(
-                "#[path = \"{}/{}/mod.rs\"]\nmod {};\n",
-                entry.family.name(),
-                entry.id,
-                entry.module
-            ));
+            declared.iter().for_each(|line| push(line));
         }
         if at == listed_at {
-            text.push_str(&format!("    &{}::{},\n", entry.module, entry.type_name));
+            push(&listed);
         }
-        text.push_str(line);
-        text.push('\n');
+        push(line);
     }
     Ok(text)
 }
