@@ -72,7 +72,9 @@ pub(super) fn with(source: &str, entry: &Entry<'_>) -> Result<String, String> {
     let mut push = |line: &str| text.extend([line, "\n"]);
     for (at, line) in lines.iter().enumerate() {
         if at == module_at {
-            declared.iter().for_each(|line| push(line));
+            for line in &declared {
+                push(line);
+            }
         }
         if at == listed_at {
             push(&listed);
