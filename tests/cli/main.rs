@@ -17,4 +17,6 @@ mod refusals_of_packages;
 mod refusals_of_weights;
 mod round_trip;
 mod second_opinion;
+#[path = "../support/mod.rs"]
+mod support;
 mod wire;

@@ -5,14 +5,23 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::command::{Folder, args, content, data, done, refused, snapshot};
+use crate::command::{Folder, args, done, refused, snapshot};
 use crate::second_opinion::assert_accepted;
+use crate::support::folders::{content, test_package};
 
 #[test]
 fn the_summary_for_people() {
-    let ran = done(args!["optimize", "--dry-run", data("attention_block")]);
+    let ran = done(args![
+        "optimize",
+        "--dry-run",
+        test_package("attention_block")
+    ]);
     snapshot("optimize_attention_block", &ran.stderr);
-    let ran = done(args!["optimize", "--dry-run", data("rmsnorm_ios16")]);
+    let ran = done(args![
+        "optimize",
+        "--dry-run",
+        test_package("rmsnorm_ios16")
+    ]);
     snapshot("optimize_rmsnorm_ios16", &ran.stderr);
 }
 
@@ -20,7 +29,7 @@ fn the_summary_for_people() {
 fn the_report_keeps_its_contract() {
     let folder = Folder::new();
     let (out, report) = (folder.join("out.mlpackage"), folder.join("report.json"));
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     done(args![
         "optimize", "-q", input, "-o", out, "--report", report
     ]);
@@ -66,7 +75,7 @@ fn the_report_keeps_its_contract() {
 fn a_dry_run_needs_no_output_writes_nothing_and_still_reports() {
     let folder = Folder::new();
     let report = folder.join("report.json");
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     done(args!["optimize", "--dry-run", input, "--report", report]);
     assert_eq!(folder.names(), ["report.json"]);
     let found: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
@@ -89,7 +98,7 @@ fn rewrites(report: &Value) -> u64 {
 #[test]
 fn a_limit_on_rewrites_stops_after_exactly_so_many_and_each_result_is_whole() {
     let folder = Folder::new();
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     let run = |limit: Option<u64>| {
         let name = limit.map_or("all".to_owned(), |limit| limit.to_string());
         let out = folder.join(&format!("{name}.mlpackage"));
@@ -121,7 +130,7 @@ fn a_limit_on_rewrites_stops_after_exactly_so_many_and_each_result_is_whole() {
 
 #[test]
 fn passes_alone_are_the_pipeline_and_beside_one_they_come_after_it() {
-    let input = data("pow_zoo");
+    let input = test_package("pow_zoo");
     let ids = |arguments: &[&str]| -> Vec<String> {
         let folder = Folder::new();
         let report = folder.join("report.json");
@@ -160,7 +169,7 @@ fn options_of_passes_come_in_the_text_or_by_set() {
     let text = |arguments: &[&str]| {
         let folder = Folder::new();
         let out = folder.join("out.mil");
-        let mut all = args!["optimize", "-q", data("pow_zoo"), "-o", out];
+        let mut all = args!["optimize", "-q", test_package("pow_zoo"), "-o", out];
         all.extend(arguments.iter().map(std::ffi::OsString::from));
         done(all);
         fs::read_to_string(out).unwrap()
@@ -225,7 +234,7 @@ fn options_that_no_pass_takes_are_refused_before_anything_is_read() {
 #[test]
 fn the_program_is_printed_around_passes_on_request() {
     let print = |when: &str| {
-        let input = data("metadata");
+        let input = test_package("metadata");
         done(args!["optimize", "-q", "--dry-run", "--print", when, input]).stdout
     };
     let headings = |text: &str| -> Vec<String> {
@@ -247,7 +256,7 @@ fn the_program_is_printed_around_passes_on_request() {
 #[test]
 fn remarks_say_what_was_done_and_what_was_not() {
     let remarks = |which: &str| {
-        let input = data("rmsnorm_ios16");
+        let input = test_package("rmsnorm_ios16");
         done(args!["optimize", "--dry-run", "--remarks", which, input]).stderr
     };
     let of_kind = |text: &str, kind: &str| text.matches(&format!(": {kind} at ")).count();
@@ -270,7 +279,7 @@ fn timings_name_every_pass() {
         "optimize",
         "--dry-run",
         "--timings",
-        data("metadata")
+        test_package("metadata")
     ]);
     let lines = ran.stderr.lines().filter(|line| line.contains(" ms  "));
     assert_eq!(lines.count(), 7, "{}", ran.stderr);
@@ -281,7 +290,7 @@ fn an_output_that_ends_in_mil_is_the_text_of_the_result() {
     let folder = Folder::new();
     let (package, text) = (folder.join("out.mlpackage"), folder.join("out.mil"));
     // Without blobs, so that none moves.
-    let input = data("pow_zoo");
+    let input = test_package("pow_zoo");
     done(args!["optimize", "-q", input, "-o", package]);
     done(args!["optimize", "-q", input, "-o", text]);
     let printed = done(args!["print", package]).stdout;
@@ -295,7 +304,12 @@ fn an_output_that_ends_in_mil_is_the_text_of_the_result() {
         assert_eq!(mode(&text), mode(&plain));
     }
     refused(
-        args!["optimize", data("pipeline"), "-o", folder.join("two.mil")],
+        args![
+            "optimize",
+            test_package("pipeline"),
+            "-o",
+            folder.join("two.mil")
+        ],
         &["two.mil", "pipeline"],
     );
 }
