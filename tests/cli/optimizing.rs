@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -331,4 +332,84 @@ fn the_input_is_never_touched() {
         &["input"],
     );
     assert!(content(&package) == before);
+}
+
+/// A text of which fuse-casts turns a constant of this many fp32 elements into fp16.
+fn text_with_a_constant(folder: &Folder, elements: usize) -> PathBuf {
+    let all = elements + 2;
+    let path = folder.join("in.mil");
+    let text = format!(
+        "program(1.3)\n{{\n    func main<ios18>(tensor<fp16, [2]> x) {{
+        tensor<fp32, [{elements}]> k = const()[val = tensor<fp32, [{elements}]>(fill(0.5))];
+        tensor<fp32, [2]> a = cast(x = x, dtype = string(\"fp32\"));
+        tensor<fp32, [{all}]> t = concat(values = (a, k), axis = int32(0), interleave = bool(false));
+        tensor<fp16, [{all}]> d = cast(x = t, dtype = string(\"fp16\"));
+        tensor<fp16, [{all}]> y = relu(x = d);\n    }} -> (y);\n}}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_constant_that_a_pass_made_is_a_literal_of_the_text() {
+    let folder = Folder::new();
+    let (input, out) = (text_with_a_constant(&folder, 12), folder.join("out.mil"));
+    done(args![
+        "optimize",
+        input,
+        "--passes",
+        "fuse-casts",
+        "-o",
+        out
+    ]);
+    let text = fs::read_to_string(&out).unwrap();
+    let literal = format!("tensor<fp16, [12]>([{}])", ["0x1p-1"; 12].join(", "));
+    assert!(text.contains(&literal), "{text}");
+    assert!(!text.contains("@new"), "{text}");
+    assert_eq!(done(args!["print", out]).stdout, text);
+    let package = folder.join("out.mlpackage");
+    done(args!["build", out, "-o", package]);
+    assert_eq!(done(args!["print", package]).stdout, text);
+}
+
+#[test]
+fn a_constant_too_large_for_a_text_needs_a_folder_for_weights() {
+    let folder = Folder::new();
+    let (input, out) = (
+        text_with_a_constant(&folder, 40_000),
+        folder.join("out.mil"),
+    );
+    let optimize = args!["optimize", input, "--passes", "fuse-casts", "-o", out];
+    let words = [
+        "d_fuse_casts",
+        "80000 bytes",
+        "--weights-dir DIR",
+        "out.mil",
+    ];
+    refused(&optimize, &words);
+    assert_eq!(folder.names(), ["in.mil"]);
+
+    let weights = folder.join("weights");
+    done(optimize.into_iter().chain(args!["--weights-dir", weights]));
+    let text = fs::read_to_string(&out).unwrap();
+    assert!(text.contains("BLOBFILE"), "{text}");
+    assert!(!text.contains("@new"), "{text}");
+    let package = folder.join("out.mlpackage");
+    done(args!["build", out, "-o", package]);
+    let same = done(args!["diff", "--weights", out, package]);
+    assert_eq!(same.stdout, "no differences\n");
+}
+
+#[test]
+fn data_that_a_text_spells_out_is_printed_whole() {
+    let folder = Folder::new();
+    let path = folder.join("in.mil");
+    let elements = vec!["0x1p+0"; 100].join(", ");
+    let text = format!(
+        "program(1.3)\n{{\n    func main<ios18>(tensor<fp16, [100]> x) {{
+            tensor<fp16, [100]> k = const()[val = tensor<fp16, [100]>(@new(fp16, 100) [{elements}])];
+            tensor<fp16, [100]> y = add(x = x, y = k);\n        }} -> (y);\n}}\n"
+    );
+    fs::write(&path, &text).unwrap();
+    assert_eq!(done(args!["print", path]).stdout, text);
 }
