@@ -11,6 +11,7 @@
 mod gemm;
 mod movement;
 mod packed;
+mod pointwise;
 mod shape;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use crate::ir::types::DType;
 pub use gemm::{Matrix, Output, gemm};
 pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
+pub use pointwise::{Broadcast, choose, in_blocks, map, zip};
 pub use shape::{axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, strides};
 
 /// A tensor: an element type, a shape and elements in row-major order. Rank 0 is a scalar.
