@@ -6,12 +6,15 @@
 
 pub mod compare;
 mod constants;
+mod fold;
 mod interpreter;
 mod memory;
 pub mod npz;
 mod precision;
 pub mod script;
+mod typed;
 
-pub use constants::{ConstantError, datum};
+pub use constants::{Blobs, ConstantError, datum, value};
+pub use fold::{FoldError, fold};
 pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
 pub use precision::Precision;

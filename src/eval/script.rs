@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use super::compare::{Closeness, Tolerance, closeness};
-use super::interpreter::{Interpreter, RunError, States, Unobserved, words};
+use super::interpreter::{Interpreter, RunError, States, Unobserved};
 use super::npz::Arrays;
+use super::typed::{fits, words};
 use crate::ir::NamedType;
 use crate::ir::types::ValueType;
 use crate::ops::Datum;
@@ -44,6 +45,19 @@ pub struct Expected {
     pub name: String,
     /// Its value.
     pub value: Tensor,
+}
+
+/// An output or state, and what was expected of it, in the same shape.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// The call, counted from 0.
+    pub call: usize,
+    /// The output's name, or the state's.
+    pub name: String,
+    /// What was computed.
+    pub actual: Tensor,
+    /// What was expected.
+    pub expected: Tensor,
 }
 
 /// How an output or state compares with what was expected.
@@ -143,17 +157,16 @@ impl Script {
         Ok(script)
     }
 
-    /// Runs the calls and compares all that is expected. `outputs` are the names of the function's
-    /// outputs in the order of the description.
-    pub fn check(
+    /// Runs the calls; gives each output and state for which something is expected, in the shape of
+    /// that. `outputs` are the names of the function's outputs in the order of the description.
+    pub fn run(
         &self,
         interpreter: &Interpreter<'_>,
         function: &str,
         outputs: &[String],
         states: &States,
-        tolerance: Tolerance,
-    ) -> Result<Vec<Checked>, ScriptError> {
-        let mut checked = Vec::new();
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let mut computed = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
             let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
             for expected in &call.expected {
@@ -166,24 +179,67 @@ impl Script {
                         format!("it is {}", datum.words())
                     }),
                 })?;
-                checked.push(Checked {
-                    call: number,
-                    name: name.to_owned(),
-                    closeness: compare(name, tensor, &expected.value, tolerance)?,
-                });
+                computed.push(Computed::new(number, name, tensor, &expected.value)?);
             }
         }
         for (name, expected) in &self.states {
             let state = states
                 .get(name)
                 .ok_or_else(|| ScriptError::State(name.clone()))?;
-            checked.push(Checked {
-                call: self.calls.len() - 1,
-                name: name.clone(),
-                closeness: compare(name, &state.read(), expected, tolerance)?,
-            });
+            let last = self.calls.len() - 1;
+            computed.push(Computed::new(last, name, &state.read(), expected)?);
         }
-        Ok(checked)
+        Ok(computed)
+    }
+
+    /// Runs the calls and compares all that is expected.
+    pub fn check(
+        &self,
+        interpreter: &Interpreter<'_>,
+        function: &str,
+        outputs: &[String],
+        states: &States,
+        tolerance: Tolerance,
+    ) -> Result<Vec<Checked>, ScriptError> {
+        self.run(interpreter, function, outputs, states)?
+            .into_iter()
+            .map(|computed| {
+                let closeness = closeness(&computed.actual, &computed.expected, tolerance)
+                    .map_err(|error| ScriptError::Compare {
+                        name: computed.name.clone(),
+                        reason: error.to_string(),
+                    })?;
+                Ok(Checked {
+                    call: computed.call,
+                    name: computed.name,
+                    closeness,
+                })
+            })
+            .collect()
+    }
+}
+
+impl Computed {
+    fn new(
+        call: usize,
+        name: &str,
+        actual: &Tensor,
+        expected: &Tensor,
+    ) -> Result<Self, ScriptError> {
+        let aligned = aligned(actual, expected).ok_or_else(|| ScriptError::Compare {
+            name: name.to_owned(),
+            reason: format!(
+                "its shape is {:?}, but {:?} is expected",
+                actual.shape(),
+                expected.shape()
+            ),
+        })?;
+        Ok(Self {
+            call,
+            name: name.to_owned(),
+            actual: aligned,
+            expected: expected.clone(),
+        })
     }
 }
 
@@ -201,26 +257,6 @@ impl Expected {
                 known: outputs.to_vec(),
             })
     }
-}
-
-fn compare(
-    name: &str,
-    actual: &Tensor,
-    expected: &Tensor,
-    tolerance: Tolerance,
-) -> Result<Closeness, ScriptError> {
-    let wrong = |reason: String| ScriptError::Compare {
-        name: name.to_owned(),
-        reason,
-    };
-    let actual = aligned(actual, expected).ok_or_else(|| {
-        wrong(format!(
-            "its shape is {:?}, but {:?} is expected",
-            actual.shape(),
-            expected.shape()
-        ))
-    })?;
-    closeness(&actual, expected, tolerance).map_err(|error| wrong(error.to_string()))
 }
 
 /// The output in the expected shape: as it is, or its last rows, or (for scalars, which have no
@@ -302,7 +338,7 @@ fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
             words(ty)
         ));
     };
-    if super::interpreter::fits(ty, &Datum::Tensor(converted.clone())) {
+    if fits(ty, &Datum::Tensor(converted.clone())) {
         return Ok(converted);
     }
     // numpy has no scalars apart from arrays of rank 0, and files often hold one element instead.
