@@ -4,9 +4,11 @@
 //! The names of the arrays: `<input>` or `in_<input>`; `out_<i>_<output>`, where i counts the
 //! outputs; `s<k>_in_<input>` and `s<k>_out_<i>_<output>` for the call k ≥ 1 on the same states, an
 //! input that is not given being that of call 0; `state_<state>` for a state after the last call.
+//! `keys_<i>_<output>`, the keys of an output that is a dictionary, is for the reader alone.
 
 use std::collections::BTreeMap;
 
+use super::arrays::array;
 use super::compare::{Closeness, Tolerance, closeness};
 use super::interpreter::{Interpreter, RunError, States, Unobserved, words};
 use super::npz::Arrays;
@@ -122,7 +124,7 @@ impl Script {
                 });
             } else if let Some(name) = key.strip_prefix("state_") {
                 script.states.insert(name.to_owned(), tensor.clone());
-            } else {
+            } else if !key.starts_with("keys_") {
                 script.unused.push(key.clone());
             }
         }
@@ -156,34 +158,69 @@ impl Script {
         let mut checked = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
             let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
-            for expected in &call.expected {
+            checked.extend(self.check_call(number, &results, outputs, &|_| tolerance)?);
+        }
+        let held = states
+            .iter()
+            .map(|(name, cell)| (name.clone(), cell.read()))
+            .collect();
+        checked.extend(self.check_states(&held, &|_| tolerance)?);
+        Ok(checked)
+    }
+
+    /// Compares what one call gave with what is expected of it. The tolerance may depend on the
+    /// expected array.
+    pub fn check_call(
+        &self,
+        number: usize,
+        results: &[(String, Datum)],
+        outputs: &[String],
+        tolerance: &dyn Fn(&Tensor) -> Tolerance,
+    ) -> Result<Vec<Checked>, ScriptError> {
+        let expected = self
+            .calls
+            .get(number)
+            .map_or(&[][..], |call| &call.expected);
+        expected
+            .iter()
+            .map(|expected| {
                 let name = expected.resolve(outputs)?;
-                let result = results.iter().find(|(output, _)| output == name);
-                let tensor = result.and_then(|(_, datum)| datum.as_tensor());
-                let tensor = tensor.ok_or_else(|| ScriptError::Compare {
+                let wrong = |reason: String| ScriptError::Compare {
                     name: name.to_owned(),
-                    reason: result.map_or("it is not computed".to_owned(), |(_, datum)| {
-                        format!("it is {}", datum.words())
-                    }),
-                })?;
-                checked.push(Checked {
+                    reason,
+                };
+                let result = results.iter().find(|(output, _)| output == name);
+                let (_, datum) = result.ok_or_else(|| wrong("it is not computed".to_owned()))?;
+                let tensor = array(datum).map_err(wrong)?;
+                let value = &expected.value;
+                Ok(Checked {
                     call: number,
                     name: name.to_owned(),
-                    closeness: compare(name, tensor, &expected.value, tolerance)?,
-                });
-            }
-        }
-        for (name, expected) in &self.states {
-            let state = states
-                .get(name)
-                .ok_or_else(|| ScriptError::State(name.clone()))?;
-            checked.push(Checked {
-                call: self.calls.len() - 1,
-                name: name.clone(),
-                closeness: compare(name, &state.read(), expected, tolerance)?,
-            });
-        }
-        Ok(checked)
+                    closeness: compare(name, &tensor, value, tolerance(value))?,
+                })
+            })
+            .collect()
+    }
+
+    /// Compares the states after the last call with what is expected of them.
+    pub fn check_states(
+        &self,
+        states: &BTreeMap<String, Tensor>,
+        tolerance: &dyn Fn(&Tensor) -> Tolerance,
+    ) -> Result<Vec<Checked>, ScriptError> {
+        self.states
+            .iter()
+            .map(|(name, expected)| {
+                let state = states
+                    .get(name)
+                    .ok_or_else(|| ScriptError::State(name.clone()))?;
+                Ok(Checked {
+                    call: self.calls.len() - 1,
+                    name: name.clone(),
+                    closeness: compare(name, state, expected, tolerance(expected))?,
+                })
+            })
+            .collect()
     }
 }
 
@@ -275,7 +312,7 @@ fn split_output(key: &str) -> Option<(usize, &str)> {
 
 /// An array as the input's type wants it: floats and integers of another width are converted,
 /// integers only if they fit.
-fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
+pub(super) fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
     let Some(ValueType::Tensor(wanted)) = ty else {
         return Ok(tensor.clone());
     };
