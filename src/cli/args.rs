@@ -44,6 +44,8 @@ pub(super) enum Command {
     Why(WhyArgs),
     /// Show what differs between two models, operation by operation.
     Diff(DiffArgs),
+    /// Start something in a source tree of milwright.
+    New(NewArgs),
 }
 
 #[derive(Debug, Args)]
@@ -235,4 +237,20 @@ pub(super) enum DiffFormat {
     Text,
     /// JSON for programs.
     Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewArgs {
+    #[command(subcommand)]
+    pub(super) command: NewCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Start a pass: a small one that works, with its page and two cases.
+    Pass {
+        /// Where it goes: a family, and the id in small letters with `-` between words.
+        #[arg(value_name = "FAMILY/NAME")]
+        name: String,
+    },
 }

@@ -8,6 +8,7 @@ mod build;
 mod diff;
 mod explain;
 mod list;
+mod new;
 mod optimize;
 mod output;
 mod print;
@@ -46,6 +47,7 @@ pub fn run() -> ExitCode {
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
         Command::Diff(args) => diff::run(args, &output),
+        Command::New(args) => new::run(args, &output),
     };
     match result {
         Ok(code) => code,

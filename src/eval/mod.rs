@@ -7,6 +7,7 @@
 pub mod arrays;
 pub mod compare;
 mod constants;
+mod fold;
 pub mod inputs;
 mod interpreter;
 mod memory;
@@ -14,8 +15,10 @@ pub mod npz;
 mod precision;
 mod runner;
 pub mod script;
+mod typed;
 
-pub use constants::{ConstantError, datum};
+pub use constants::{Blobs, ConstantError, datum, value};
+pub use fold::{FoldError, fold};
 pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
 pub use precision::Precision;
 pub use runner::{Input, Runner, RunnerError, Stage};

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 
 use super::arrays::array;
 use super::compare::{Closeness, Tolerance, closeness};
-use super::interpreter::{Interpreter, RunError, States, Unobserved, words};
+use super::interpreter::{Interpreter, RunError, States, Unobserved};
 use super::npz::Arrays;
+use super::typed::{fits, words};
 use crate::ir::NamedType;
 use crate::ir::types::ValueType;
 use crate::ops::Datum;
@@ -46,6 +47,19 @@ pub struct Expected {
     pub name: String,
     /// Its value.
     pub value: Tensor,
+}
+
+/// An output or state, and what was expected of it, in the same shape.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// The call, counted from 0.
+    pub call: usize,
+    /// The output's name, or the state's.
+    pub name: String,
+    /// What was computed.
+    pub actual: Tensor,
+    /// What was expected.
+    pub expected: Tensor,
 }
 
 /// How an output or state compares with what was expected.
@@ -145,44 +159,39 @@ impl Script {
         Ok(script)
     }
 
-    /// Runs the calls and compares all that is expected. `outputs` are the names of the function's
-    /// outputs in the order of the description.
-    pub fn check(
+    /// Runs the calls; gives each output and state for which something is expected, in the shape of
+    /// that. `outputs` are the names of the function's outputs in the order of the description.
+    pub fn run(
         &self,
         interpreter: &Interpreter<'_>,
         function: &str,
         outputs: &[String],
         states: &States,
-        tolerance: Tolerance,
-    ) -> Result<Vec<Checked>, ScriptError> {
-        let mut checked = Vec::new();
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let mut computed = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
             let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
-            checked.extend(self.check_call(number, &results, outputs, &|_| tolerance)?);
+            computed.extend(self.computed(number, &results, outputs)?);
         }
         let held = states
             .iter()
             .map(|(name, cell)| (name.clone(), cell.read()))
             .collect();
-        checked.extend(self.check_states(&held, &|_| tolerance)?);
-        Ok(checked)
+        computed.extend(self.computed_states(&held)?);
+        Ok(computed)
     }
 
-    /// Compares what one call gave with what is expected of it. The tolerance may depend on the
-    /// expected array.
-    pub fn check_call(
+    /// What one call gave beside what is expected of it. `results` are the outputs by name.
+    pub fn computed(
         &self,
         number: usize,
         results: &[(String, Datum)],
         outputs: &[String],
-        tolerance: &dyn Fn(&Tensor) -> Tolerance,
-    ) -> Result<Vec<Checked>, ScriptError> {
-        let expected = self
-            .calls
-            .get(number)
-            .map_or(&[][..], |call| &call.expected);
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let expected = self.calls.get(number).map(|call| call.expected.iter());
         expected
-            .iter()
+            .into_iter()
+            .flatten()
             .map(|expected| {
                 let name = expected.resolve(outputs)?;
                 let wrong = |reason: String| ScriptError::Compare {
@@ -192,35 +201,76 @@ impl Script {
                 let result = results.iter().find(|(output, _)| output == name);
                 let (_, datum) = result.ok_or_else(|| wrong("it is not computed".to_owned()))?;
                 let tensor = array(datum).map_err(wrong)?;
-                let value = &expected.value;
-                Ok(Checked {
-                    call: number,
-                    name: name.to_owned(),
-                    closeness: compare(name, &tensor, value, tolerance(value))?,
-                })
+                Computed::new(number, name, &tensor, &expected.value)
             })
             .collect()
     }
 
-    /// Compares the states after the last call with what is expected of them.
-    pub fn check_states(
+    /// What the states hold after the last call beside what is expected of them.
+    pub fn computed_states(
         &self,
-        states: &BTreeMap<String, Tensor>,
-        tolerance: &dyn Fn(&Tensor) -> Tolerance,
-    ) -> Result<Vec<Checked>, ScriptError> {
+        held: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let last = self.calls.len().saturating_sub(1);
         self.states
             .iter()
             .map(|(name, expected)| {
-                let state = states
+                let state = held
                     .get(name)
                     .ok_or_else(|| ScriptError::State(name.clone()))?;
+                Computed::new(last, name, state, expected)
+            })
+            .collect()
+    }
+
+    /// Runs the calls and compares all that is expected.
+    pub fn check(
+        &self,
+        interpreter: &Interpreter<'_>,
+        function: &str,
+        outputs: &[String],
+        states: &States,
+        tolerance: Tolerance,
+    ) -> Result<Vec<Checked>, ScriptError> {
+        self.run(interpreter, function, outputs, states)?
+            .into_iter()
+            .map(|computed| {
+                let closeness = closeness(&computed.actual, &computed.expected, tolerance)
+                    .map_err(|error| ScriptError::Compare {
+                        name: computed.name.clone(),
+                        reason: error.to_string(),
+                    })?;
                 Ok(Checked {
-                    call: self.calls.len() - 1,
-                    name: name.clone(),
-                    closeness: compare(name, state, expected, tolerance(expected))?,
+                    call: computed.call,
+                    name: computed.name,
+                    closeness,
                 })
             })
             .collect()
+    }
+}
+
+impl Computed {
+    fn new(
+        call: usize,
+        name: &str,
+        actual: &Tensor,
+        expected: &Tensor,
+    ) -> Result<Self, ScriptError> {
+        let aligned = aligned(actual, expected).ok_or_else(|| ScriptError::Compare {
+            name: name.to_owned(),
+            reason: format!(
+                "its shape is {:?}, but {:?} is expected",
+                actual.shape(),
+                expected.shape()
+            ),
+        })?;
+        Ok(Self {
+            call,
+            name: name.to_owned(),
+            actual: aligned,
+            expected: expected.clone(),
+        })
     }
 }
 
@@ -238,26 +288,6 @@ impl Expected {
                 known: outputs.to_vec(),
             })
     }
-}
-
-fn compare(
-    name: &str,
-    actual: &Tensor,
-    expected: &Tensor,
-    tolerance: Tolerance,
-) -> Result<Closeness, ScriptError> {
-    let wrong = |reason: String| ScriptError::Compare {
-        name: name.to_owned(),
-        reason,
-    };
-    let actual = aligned(actual, expected).ok_or_else(|| {
-        wrong(format!(
-            "its shape is {:?}, but {:?} is expected",
-            actual.shape(),
-            expected.shape()
-        ))
-    })?;
-    closeness(&actual, expected, tolerance).map_err(|error| wrong(error.to_string()))
 }
 
 /// The output in the expected shape: as it is, or its last rows, or (for scalars, which have no
@@ -339,7 +369,7 @@ pub(super) fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor,
             words(ty)
         ));
     };
-    if super::interpreter::fits(ty, &Datum::Tensor(converted.clone())) {
+    if fits(ty, &Datum::Tensor(converted.clone())) {
         return Ok(converted);
     }
     // numpy has no scalars apart from arrays of rank 0, and files often hold one element instead.

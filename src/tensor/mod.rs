@@ -11,6 +11,7 @@
 mod gemm;
 mod movement;
 mod packed;
+mod pointwise;
 mod shape;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use crate::ir::types::DType;
 pub use gemm::{Matrix, Output, gemm};
 pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
+pub use pointwise::{Broadcast, choose, in_blocks, map, zip};
 pub use shape::{axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, strides};
 
 /// A tensor: an element type, a shape and elements in row-major order. Rank 0 is a scalar.
@@ -264,6 +266,30 @@ impl Tensor {
     /// The elements of a tensor of strings.
     pub fn as_texts(&self) -> Result<Cow<'_, [String]>, TensorError> {
         String::read(self)
+    }
+
+    /// A range of the elements of a tensor of floats; of a packed one, only these are widened.
+    pub fn float_range(
+        &self,
+        range: std::ops::Range<usize>,
+    ) -> Result<Cow<'_, [f32]>, TensorError> {
+        if let Data::Packed(packed) = &self.data
+            && self.dtype.is_float()
+        {
+            return packed.float_range(self.dtype, self.len(), range);
+        }
+        let outside =
+            || TensorError::Data(format!("elements {range:?} are read of {}", self.len()));
+        match self.as_floats()? {
+            Cow::Borrowed(values) => values
+                .get(range.clone())
+                .map(Cow::Borrowed)
+                .ok_or_else(outside),
+            Cow::Owned(values) => values
+                .get(range.clone())
+                .map(|values| Cow::Owned(values.to_vec()))
+                .ok_or_else(outside),
+        }
     }
 
     /// The elements as `f64`: floats, integers, or bools as 0 and 1; for comparing and showing.

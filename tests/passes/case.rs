@@ -23,6 +23,13 @@ pub(crate) struct Case {
 #[derive(Default)]
 pub(crate) struct Weights(BTreeMap<BlobRef, Vec<u8>>);
 
+impl Weights {
+    /// All data, by where it is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&BlobRef, &[u8])> {
+        self.0.iter().map(|(blob, bytes)| (blob, bytes.as_slice()))
+    }
+}
+
 impl Blobs for Weights {
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
         self.0.get(blob).map(Vec::as_slice)
@@ -70,8 +77,13 @@ impl Case {
 
     /// Whether the case must stay as it is.
     pub(crate) fn is_negative(&self) -> bool {
-        self.name.starts_with("no_")
+        is_negative(&self.name)
     }
+}
+
+/// Whether the case of this name must stay as it is.
+pub(crate) fn is_negative(name: &str) -> bool {
+    name.starts_with("no_")
 }
 
 /// `FILE OFFSET: 00 3c …`.

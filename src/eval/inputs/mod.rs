@@ -500,7 +500,7 @@ impl Planned {
             other => {
                 return Err(InputError::Kind {
                     name: name.clone(),
-                    ty: super::interpreter::words(other.as_ref()),
+                    ty: super::typed::words(other.as_ref()),
                 });
             }
         };
