@@ -5,6 +5,7 @@
 //! chosen by [`Precision`].
 
 pub mod arrays;
+pub mod bisect;
 pub mod compare;
 mod constants;
 mod fold;
@@ -15,7 +16,9 @@ pub mod npz;
 mod precision;
 mod runner;
 pub mod script;
+pub mod states;
 mod typed;
+pub mod verify;
 
 pub use constants::{Blobs, ConstantError, datum, value};
 pub use fold::{FoldError, fold};
