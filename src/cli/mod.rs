@@ -6,6 +6,7 @@
 mod args;
 mod build;
 mod diff;
+mod evaluating;
 mod explain;
 mod list;
 mod new;
@@ -13,6 +14,7 @@ mod optimize;
 mod output;
 mod print;
 mod report;
+mod run;
 mod save;
 mod text_errors;
 mod why;
@@ -46,6 +48,7 @@ pub fn run() -> ExitCode {
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
+        Command::Run(args) => run::run(args, &output),
         Command::Diff(args) => diff::run(args, &output),
         Command::New(args) => new::run(args, &output),
     };
