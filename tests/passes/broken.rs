@@ -42,7 +42,7 @@ enum Defect {
     Unstorable,
     /// Makes what is not equal.
     Miscomputes,
-    /// Makes what is equal but for the sign of zero, and says that it keeps every bit.
+    /// Makes what is equal but for zeros and infinities, and says that it keeps every bit.
     Overstates,
     /// Works.
     None,
@@ -158,7 +158,7 @@ impl Matcher for Attempts {
                 let new = edit.op("abs", &[("x", Binding::Value(x))])?;
                 edit.replace(result, new)
             }),
-            // relu(x) = (x + |x|) / 2, where −0 becomes 0.
+            // relu(x) = (x + |x|) / 2, but −0 becomes 0 and −∞ becomes NaN.
             Defect::None | Defect::Overstates => Attempt::matched("halves", move |edit| {
                 let abs = edit.op("abs", &[("x", Binding::Value(x))])?;
                 let half = edit.scalar(tensor.dtype, 0.5)?;
@@ -287,7 +287,7 @@ fn with_defects() -> Vec<Trial> {
             "",
             "case",
             &OVERSTATES,
-            "Special, fp32",
+            "before and",
         ),
         trial(
             "a_case_that_can_be_evaluated_after_all_is_caught",
