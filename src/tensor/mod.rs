@@ -268,6 +268,30 @@ impl Tensor {
         String::read(self)
     }
 
+    /// A range of the elements of a tensor of floats; of a packed one, only these are widened.
+    pub fn float_range(
+        &self,
+        range: std::ops::Range<usize>,
+    ) -> Result<Cow<'_, [f32]>, TensorError> {
+        if let Data::Packed(packed) = &self.data
+            && self.dtype.is_float()
+        {
+            return packed.float_range(self.dtype, self.len(), range);
+        }
+        let outside =
+            || TensorError::Data(format!("elements {range:?} are read of {}", self.len()));
+        match self.as_floats()? {
+            Cow::Borrowed(values) => values
+                .get(range.clone())
+                .map(Cow::Borrowed)
+                .ok_or_else(outside),
+            Cow::Owned(values) => values
+                .get(range.clone())
+                .map(|values| Cow::Owned(values.to_vec()))
+                .ok_or_else(outside),
+        }
+    }
+
     /// The elements as `f64`: floats, integers, or bools as 0 and 1; for comparing and showing.
     pub fn to_f64(&self) -> Result<Vec<f64>, TensorError> {
         if self.dtype.is_float() {
