@@ -57,11 +57,7 @@ pub(super) fn runner<'a>(
 }
 
 /// How inputs are made up for a model; with `--verbose` what is in them is said.
-pub(super) fn plan(
-    runner: &Runner<'_>,
-    file: &ModelFile,
-    output: &Output,
-) -> anyhow::Result<Plan> {
+pub(super) fn plan(runner: &Runner<'_>, file: &ModelFile, output: &Output) -> anyhow::Result<Plan> {
     let plan = Plan::new(runner, file.weights())
         .with_context(|| format!("cannot run {}", file.path().display()))?;
     if output.is_verbose() && !runner.inputs().is_empty() {
@@ -183,7 +179,9 @@ pub(super) fn table<const COLUMNS: usize>(
     rows: &[[String; COLUMNS]],
 ) -> std::io::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..COLUMNS)
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
     for row in rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {

@@ -128,7 +128,11 @@ fn check(
     super::evaluating::table(&mut out, &rows)?;
     out.flush()?;
     if off > 0 {
-        output.note(&format!("{} of {} off", count(off, "array"), computed.len()));
+        output.note(&format!(
+            "{} of {} off",
+            count(off, "array"),
+            computed.len()
+        ));
         return Ok(ExitCode::from(OFF));
     }
     output.note(&format!("{} as expected", count(computed.len(), "array")));

@@ -24,5 +24,5 @@ pub use constants::{Blobs, ConstantError, datum, value};
 pub use fold::{FoldError, fold};
 pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
 pub use precision::Precision;
-pub use typed::words as type_words;
 pub use runner::{Input, Runner, RunnerError, Stage};
+pub use typed::words as type_words;

@@ -216,11 +216,14 @@ fn array_form(array: &spec::ArrayFeatureType) -> Form {
         shape: sizes(&array.shape),
         ranges,
         shapes,
-        default: array.default_optional_value.as_ref().map(|value| match value {
-            DefaultOptionalValue::IntDefaultValue(value) => f64::from(*value),
-            DefaultOptionalValue::FloatDefaultValue(value) => f64::from(*value),
-            DefaultOptionalValue::DoubleDefaultValue(value) => *value,
-        }),
+        default: array
+            .default_optional_value
+            .as_ref()
+            .map(|value| match value {
+                DefaultOptionalValue::IntDefaultValue(value) => f64::from(*value),
+                DefaultOptionalValue::FloatDefaultValue(value) => f64::from(*value),
+                DefaultOptionalValue::DoubleDefaultValue(value) => *value,
+            }),
     }
 }
 

@@ -138,10 +138,7 @@ fn narrow_one(
     let (least, most) = if times > 0 {
         (-(-least).div_euclid(times), most.div_euclid(times))
     } else {
-        (
-            -(most.div_euclid(-times)),
-            (-least).div_euclid(-times),
-        )
+        (-(most.div_euclid(-times)), (-least).div_euclid(-times))
     };
     let (low, high) = bounds.get(&unknown).copied().unwrap_or(widest);
     let new_low = i128::from(low).max(least);
@@ -175,8 +172,16 @@ mod tests {
     fn bounds_follow_from_each_other_through_several_constraints() {
         // 0 ≤ begin, end ≤ 32, end = begin + 8.
         let constraints = [
-            Constraint { sum: sum(&[(1, 1)], 0), low: 1, high: 32 },
-            Constraint { sum: sum(&[(1, 1), (0, -1)], -8), low: 0, high: 0 },
+            Constraint {
+                sum: sum(&[(1, 1)], 0),
+                low: 1,
+                high: 32,
+            },
+            Constraint {
+                sum: sum(&[(1, 1), (0, -1)], -8),
+                low: 0,
+                high: 0,
+            },
         ];
         let mut bounds = Bounds::new();
         narrow(&constraints, &mut bounds, WIDEST);
@@ -190,12 +195,20 @@ mod tests {
     #[test]
     fn factors_and_signs_round_inwards() {
         // 1 ≤ 10 − 3·x ≤ 9: x is 1, 2 or 3.
-        let constraint = Constraint { sum: sum(&[(0, -3)], 10), low: 1, high: 9 };
+        let constraint = Constraint {
+            sum: sum(&[(0, -3)], 10),
+            low: 1,
+            high: 9,
+        };
         let mut bounds = Bounds::new();
         narrow(&[constraint], &mut bounds, WIDEST);
         assert_eq!(bounds[&element(0)], (1, 3));
         // 1 ≤ 3·x ≤ 8: x is 1 or 2.
-        let constraint = Constraint { sum: sum(&[(0, 3)], 0), low: 1, high: 8 };
+        let constraint = Constraint {
+            sum: sum(&[(0, 3)], 0),
+            low: 1,
+            high: 8,
+        };
         let mut bounds = Bounds::new();
         narrow(&[constraint], &mut bounds, WIDEST);
         assert_eq!(bounds[&element(0)], (1, 2));
@@ -204,8 +217,16 @@ mod tests {
     #[test]
     fn the_first_of_two_constraints_that_contradict_each_other_wins() {
         let constraints = [
-            Constraint { sum: sum(&[(0, 1)], 0), low: 0, high: 3 },
-            Constraint { sum: sum(&[(0, 1)], 0), low: 9, high: 12 },
+            Constraint {
+                sum: sum(&[(0, 1)], 0),
+                low: 0,
+                high: 3,
+            },
+            Constraint {
+                sum: sum(&[(0, 1)], 0),
+                low: 9,
+                high: 12,
+            },
         ];
         let mut bounds = Bounds::new();
         narrow(&constraints, &mut bounds, WIDEST);
@@ -216,6 +237,9 @@ mod tests {
     fn sums_beyond_64_bits_are_no_sums() {
         let big = sum(&[(0, i64::MAX)], 1);
         assert_eq!(big.plus(&big, 2), None);
-        assert_eq!(sum(&[(0, 1)], 2).plus(&sum(&[(0, 1)], 2), -1), Some(Linear::constant(0)));
+        assert_eq!(
+            sum(&[(0, 1)], 2).plus(&sum(&[(0, 1)], 2), -1),
+            Some(Linear::constant(0))
+        );
     }
 }

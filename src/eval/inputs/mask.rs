@@ -62,18 +62,25 @@ impl Finder<'_> {
             "cast" | "reshape" | "transpose" | "squeeze" | "expand_dims" | "clip" => {
                 op.value("x").into_iter().collect()
             }
-            "maximum" | "minimum" | "mul" | "real_div" | "sub" => {
-                [op.value("x"), op.value("y")].into_iter().flatten().collect()
-            }
+            "maximum" | "minimum" | "mul" | "real_div" | "sub" => [op.value("x"), op.value("y")]
+                .into_iter()
+                .flatten()
+                .collect(),
             "add" => {
                 self.added(op);
-                [op.value("x"), op.value("y")].into_iter().flatten().collect()
+                [op.value("x"), op.value("y")]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
             "select" => {
                 if let Some(cond) = op.value("cond") {
                     self.flags(cond);
                 }
-                [op.value("a"), op.value("b")].into_iter().flatten().collect()
+                [op.value("a"), op.value("b")]
+                    .into_iter()
+                    .flatten()
+                    .collect()
             }
             _ => Vec::new(),
         };

@@ -178,8 +178,11 @@ impl Plan {
 
     /// The shapes of all inputs in a call.
     fn shapes(&self, call: usize) -> Vec<Vec<usize>> {
-        let mut shapes: Vec<Vec<usize>> =
-            self.inputs.iter().map(|input| input.shape.clone()).collect();
+        let mut shapes: Vec<Vec<usize>> = self
+            .inputs
+            .iter()
+            .map(|input| input.shape.clone())
+            .collect();
         for growing in &self.growing {
             let size = shapes
                 .get_mut(growing.input)
@@ -283,9 +286,8 @@ impl Plan {
 
     /// Chooses the integers that depend on each other, and narrows the others.
     fn integers(&self, seed: u64, sample: usize, call: usize, shapes: &[Vec<usize>]) -> Integers {
-        let with_sizes = |sum: &Linear| {
-            sum.with(&|unknown| size_in(&self.inputs, Some(shapes), unknown))
-        };
+        let with_sizes =
+            |sum: &Linear| sum.with(&|unknown| size_in(&self.inputs, Some(shapes), unknown));
         let constraints: Vec<Constraint> = self
             .trace
             .constraints
@@ -396,12 +398,7 @@ fn tame((low, high): (i64, i64)) -> (i64, i64) {
     }
 }
 
-fn fix(
-    unknown: Unknown,
-    value: i64,
-    chosen: &mut BTreeMap<Unknown, i64>,
-    bounds: &mut Bounds,
-) {
+fn fix(unknown: Unknown, value: i64, chosen: &mut BTreeMap<Unknown, i64>, bounds: &mut Bounds) {
     chosen.insert(unknown, value);
     bounds.insert(unknown, (value, value));
 }
@@ -409,9 +406,7 @@ fn fix(
 /// A number for the stream of an unknown's random numbers.
 fn key(unknown: Unknown) -> u64 {
     match unknown {
-        Unknown::Element { input, at } => {
-            ((input as u64) << 32) + at.map_or(0, |at| at as u64 + 1)
-        }
+        Unknown::Element { input, at } => ((input as u64) << 32) + at.map_or(0, |at| at as u64 + 1),
         Unknown::Size { input, axis } => ((input as u64) << 32) + (1 << 31) + axis as u64,
     }
 }
@@ -590,7 +585,13 @@ impl fmt::Display for Plan {
                 writeln!(f)?;
             }
             let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
-            write!(f, "{}: {} [{}]: ", input.name, input.dtype, sizes.join(", "))?;
+            write!(
+                f,
+                "{}: {} [{}]: ",
+                input.name,
+                input.dtype,
+                sizes.join(", ")
+            )?;
             f.write_str(&self.words(number, input, &integers))?;
             for growing in self.growing.iter().filter(|g| g.input == number) {
                 write!(
@@ -639,7 +640,8 @@ impl Plan {
         match (count, integers.chosen(number, 0)) {
             (1, Some(value)) => format!("{value} in the first call ({reason})"),
             _ => {
-                let ranges = (0..count.min(FEW_ELEMENTS)).filter_map(|at| integers.bounds(number, at));
+                let ranges =
+                    (0..count.min(FEW_ELEMENTS)).filter_map(|at| integers.bounds(number, at));
                 let (low, high) = ranges.fold((i64::MAX, 0), |(low, high), (l, h)| {
                     (low.min(l), high.max(h))
                 });
