@@ -283,9 +283,8 @@ impl Walker<'_> {
     fn record(&mut self, report: OpReport) {
         let top = self.options.top;
         let walk = &mut self.walk;
-        let badness = |departure: &Option<Departure>| {
-            departure.as_ref().map_or(0.0, Departure::badness)
-        };
+        let badness =
+            |departure: &Option<Departure>| departure.as_ref().map_or(0.0, Departure::badness);
         if let Some(accumulated) = &report.accumulated {
             let appears = accumulated.not_finite > 0 && !accumulated.low.is_finite();
             if appears && walk.first_not_finite.is_none() {
@@ -295,7 +294,9 @@ impl Walker<'_> {
                 walk.first.push(report.clone());
             }
         }
-        keep(&mut walk.worst_accumulated, &report, top, |r| badness(&r.accumulated));
+        keep(&mut walk.worst_accumulated, &report, top, |r| {
+            badness(&r.accumulated)
+        });
         keep(&mut walk.worst_local, &report, top, |r| badness(&r.local));
     }
 }
@@ -421,7 +422,6 @@ pub fn first_that<E>(
     Ok(Some(high))
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,7 +446,10 @@ mod tests {
     fn the_error_is_relative_to_the_scale_and_names_the_worst_element() {
         let found = compare([(1.0, 1.0), (-4.0, -3.0), (2.0, 2.5)].into_iter());
         assert_eq!((found.error, found.index), (0.25, 1));
-        assert_eq!((found.reference, found.low, found.not_finite), (-4.0, -3.0, 0));
+        assert_eq!(
+            (found.reference, found.low, found.not_finite),
+            (-4.0, -3.0, 0)
+        );
     }
 
     #[test]

@@ -63,7 +63,9 @@ pub enum StateMapError {
     #[error("the map of states in the metadata (`{KEY}`) cannot be read: {0}")]
     Text(#[from] serde_json::Error),
     /// It is of another version.
-    #[error("the map of states in the metadata (`{KEY}`) has version {0}, but only {VERSION} is known")]
+    #[error(
+        "the map of states in the metadata (`{KEY}`) has version {0}, but only {VERSION} is known"
+    )]
     Version(u32),
     /// A place that is not in the state.
     #[error(
@@ -98,7 +100,9 @@ impl Default for StateMap {
 impl StateMap {
     /// The map in a model's metadata; an empty one if there is none.
     pub fn of(metadata: &BTreeMap<String, String>) -> Result<Self, StateMapError> {
-        metadata.get(KEY).map_or(Ok(Self::default()), |text| Self::parse(text))
+        metadata
+            .get(KEY)
+            .map_or(Ok(Self::default()), |text| Self::parse(text))
     }
 
     /// Reads the metadata's text.
@@ -194,7 +198,10 @@ mod tests {
         );
         let original = place.original("a", &counting(&[2, 2, 3])).unwrap();
         assert_eq!(original.shape(), [2, 2]);
-        assert_eq!(original.as_floats().unwrap().as_ref(), [6.0, 7.0, 9.0, 10.0]);
+        assert_eq!(
+            original.as_floats().unwrap().as_ref(),
+            [6.0, 7.0, 9.0, 10.0]
+        );
     }
 
     #[test]
@@ -215,9 +222,10 @@ mod tests {
     #[test]
     fn a_map_survives_the_metadata() {
         let mut map = StateMap::default();
-        let places = BTreeMap::from([("k_0".to_owned(), place(
-            r#"{"state": "kv", "axis": 0, "start": 3, "length": 1, "new_axis": true}"#,
-        ))]);
+        let places = BTreeMap::from([(
+            "k_0".to_owned(),
+            place(r#"{"state": "kv", "axis": 0, "start": 3, "length": 1, "new_axis": true}"#),
+        )]);
         map.functions.insert("main".to_owned(), places);
         let metadata = BTreeMap::from([(KEY.to_owned(), map.text().unwrap())]);
         let read = StateMap::of(&metadata).unwrap();

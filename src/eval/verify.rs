@@ -158,8 +158,12 @@ pub fn verify(
         for call in 0..samples.calls() {
             let inputs = samples.inputs(sample, call)?;
             let of_b = inputs_for(b, &inputs)?;
-            let from_a = a.call(&inputs, &mut Unobserved).map_err(VerifyError::First)?;
-            let from_b = b.call(&of_b, &mut Unobserved).map_err(VerifyError::Second)?;
+            let from_a = a
+                .call(&inputs, &mut Unobserved)
+                .map_err(VerifyError::First)?;
+            let from_b = b
+                .call(&of_b, &mut Unobserved)
+                .map_err(VerifyError::Second)?;
             for (name, tally) in outputs.iter().zip(&mut tallies) {
                 let (x, y) = (output(&from_a, name)?, output(&from_b, name)?);
                 tally.compare(&x, &y, criterion)?;
@@ -266,11 +270,7 @@ enum Found {
 }
 
 impl Matched {
-    fn content(
-        &self,
-        side: usize,
-        held: &BTreeMap<String, Tensor>,
-    ) -> Result<Tensor, VerifyError> {
+    fn content(&self, side: usize, held: &BTreeMap<String, Tensor>) -> Result<Tensor, VerifyError> {
         let missing = |name: &str| VerifyError::Interface(format!("there is no state `{name}`"));
         match &self.found[side] {
             Found::Itself => held
@@ -278,7 +278,9 @@ impl Matched {
                 .cloned()
                 .ok_or_else(|| missing(&self.name)),
             Found::At(place) => {
-                let tensor = held.get(&place.state).ok_or_else(|| missing(&place.state))?;
+                let tensor = held
+                    .get(&place.state)
+                    .ok_or_else(|| missing(&place.state))?;
                 Ok(place.original(&self.name, tensor)?)
             }
         }
@@ -386,7 +388,9 @@ impl Tally {
         }
         if a.dtype() == DType::String || b.dtype() == DType::String {
             let (Ok(a), Ok(b)) = (a.as_texts(), b.as_texts()) else {
-                return Err(wrong("is text in one model and numbers in the other".into()));
+                return Err(wrong(
+                    "is text in one model and numbers in the other".into(),
+                ));
             };
             self.texts(&a, &b);
             return Ok(());
@@ -450,8 +454,7 @@ impl Tally {
 
     fn finish(self) -> Difference {
         let mut difference = self.difference;
-        difference.snr_db =
-            (self.noise > 0.0).then(|| 10.0 * (self.signal / self.noise).log10());
+        difference.snr_db = (self.noise > 0.0).then(|| 10.0 * (self.signal / self.noise).log10());
         difference.argmax_match = if self.rows == 0 {
             1.0
         } else {
@@ -510,7 +513,10 @@ mod tests {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
         let same = tally(&[nan, inf, -inf, 1.0], &[nan, inf, -inf, 1.0], LOOSE);
         assert_eq!(same.misses, 0);
-        assert_eq!((same.nan_a, same.nan_b, same.inf_a, same.inf_b), (1, 1, 2, 2));
+        assert_eq!(
+            (same.nan_a, same.nan_b, same.inf_a, same.inf_b),
+            (1, 1, 2, 2)
+        );
         assert_eq!(tally(&[nan, 1.0], &[1.0, nan], LOOSE).misses, 2);
         assert_eq!(tally(&[inf, 1.0], &[-inf, 1.0], LOOSE).misses, 1);
         assert_eq!(tally(&[1e30, 1.0], &[inf, 1.0], LOOSE).misses, 1);
