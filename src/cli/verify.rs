@@ -245,7 +245,8 @@ fn words(criterion: Criterion) -> String {
 fn table(out: &mut impl std::io::Write, outputs: &[Difference]) -> std::io::Result<()> {
     let mut rows = vec![
         [
-            "output", "max abs", "max rel", "SNR dB", "argmax", "NaN", "", "Inf", "", "off",
+            "output", "max abs", "max rel", "SNR dB", "argmax", "NaN a", "NaN b", "Inf a", "Inf b",
+            "off",
         ]
         .map(str::to_owned),
     ];
