@@ -28,7 +28,7 @@ pub(super) fn local_response_norm(call: &Call) -> Results {
     let reach = ((size - 1) / 2) as usize;
     let elements = x.as_floats().map_err(in_parameter("x"))?;
     let image = channels * behind;
-    let results = in_blocks(elements.len(), |range, out| {
+    let results = in_blocks(elements.len(), &|range, out: &mut [f32]| {
         for (out, index) in out.iter_mut().zip(range) {
             let (start, within) = (index - index % image, index % image);
             let (channel, position) = (within / behind, within % behind);
