@@ -11,9 +11,10 @@ pub fn elements(shape: &[usize]) -> Option<usize> {
 
 /// The distance in elements between neighbours along each axis of a row-major tensor.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        // Only a tensor without elements can have sizes whose product does not fit.
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
 }
