@@ -182,10 +182,9 @@ fn local_response_norm_sums_over_the_neighbouring_channels() {
         4.0 / (1.0 + 25.0 / 3.0),
     ];
     assert_close(&of(3).numbers(), &three, 1e-6);
-    // As many on either side: none of a size of 2, one of a size of 4.
-    let two = [1.0 / 1.5, 2.0 / 3.0, 3.0 / 5.5, 4.0 / 9.0];
+    // torch.nn.functional.local_response_norm: of an even size, one channel more stands before.
+    let two = [1.0 / 1.5, 2.0 / 3.5, 3.0 / 7.5, 4.0 / 13.5];
     assert_close(&of(2).numbers(), &two, 1e-6);
-    assert_close(&of(4).numbers()[..1], &[1.0 / (1.0 + 5.0 / 4.0)], 1e-6);
     let all = x.map(|x| f64::from(x) / (1.0 + 30.0 / 1e15));
     assert_close(&of(1_000_000_000_000_000).numbers(), &all, 1e-6);
     assert!(matches!(of(0).error(), EvalError::Invalid(_)));
