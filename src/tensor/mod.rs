@@ -8,6 +8,7 @@
 //! Tensors are row-major and contiguous, and their buffers are shared: a clone, a reshape or a
 //! change of element type copies nothing.
 
+mod blocks;
 mod gemm;
 mod movement;
 mod packed;
