@@ -29,7 +29,9 @@ pub(crate) use movement::for_kind;
 pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
 pub use padding::Border;
-pub use shape::{axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, strides};
+pub use shape::{
+    axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, steps, strides,
+};
 
 /// A tensor: an element type, a shape and elements in row-major order. Rank 0 is a scalar.
 #[derive(Clone, Debug)]

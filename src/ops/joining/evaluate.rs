@@ -1,7 +1,7 @@
 //! Evaluation of the ops that join, part or enlarge tensors.
 
 use crate::ops::evaluate::{Call, Datum, EvalError, Kernel, Results, in_parameter, one};
-use crate::tensor::{Border, Tensor, axis, concat as joined, strides};
+use crate::tensor::{Border, Tensor, axis, concat as joined, steps};
 
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
@@ -130,7 +130,7 @@ fn split(call: &Call) -> Results {
             sizes
         }
     };
-    let steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let steps = steps(x.shape());
     let mut start = 0;
     let mut results = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -160,12 +160,12 @@ fn tile(call: &Call) -> Results {
         .map(|(size, count)| size.saturating_mul(*count))
         .collect();
     call.room_for(&shape)?;
-    let steps = strides(x.shape());
+    let steps = steps(x.shape());
     let parts = counts.iter().zip(x.shape()).zip(&steps);
     let (mut split, mut walk) = (Vec::new(), Vec::new());
     for ((count, size), step) in parts {
         split.extend([*count, *size]);
-        walk.extend([0, *step as isize]);
+        walk.extend([0, *step]);
     }
     one(x.strided(split, 0, &walk)?.reshaped(shape)?)
 }
