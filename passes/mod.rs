@@ -6,6 +6,8 @@ use crate::pass::Pass;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "cleanup/fold-consts/mod.rs"]
+mod fold_consts;
 #[path = "numerics/fold-rsqrt-epsilon/mod.rs"]
 mod fold_rsqrt_epsilon;
 #[path = "cleanup/forward-slices/mod.rs"]
@@ -21,6 +23,7 @@ mod remove_noops;
 pub static ALL: &[&dyn Pass] = &[
     &dead_code::DeadCode,
     &dedup_consts::DedupConsts,
+    &fold_consts::FoldConsts,
     &forward_slices::ForwardSlices,
     &fuse_casts::FuseCasts,
     &remove_noops::RemoveNoops,

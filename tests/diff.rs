@@ -7,5 +7,7 @@
 mod command;
 #[path = "diff/packages.rs"]
 mod packages;
+#[path = "support/mod.rs"]
+mod support;
 #[path = "diff/texts.rs"]
 mod texts;

@@ -7,11 +7,15 @@
 //! - `// silent`: the pass must not even report a near match;
 //! - `// expect-issue: TEXT`: the verifier finds something that contains this text, before and
 //!   after, and nothing but what such lines name;
+//! - `// not evaluated: REASON`: the interpreter cannot run it on any sample of inputs;
 //! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
 //! every other case must change. What the pass says and does is kept in
-//! `snapshots/<pass>/<case>.snap`; `INSTA_UPDATE=always cargo test --test passes` writes them anew.
+//! `snapshots/<pass>/<case>.snap`; `cargo insta test --review --test passes` shows each that differs
+//! and asks, `INSTA_UPDATE=always cargo test --test passes` writes them all anew.
+//!
+//! A pass has at least twelve cases, a draft one of either kind.
 
 #[path = "passes/broken.rs"]
 mod broken;
@@ -19,6 +23,10 @@ mod broken;
 mod case;
 #[path = "passes/check.rs"]
 mod check;
+#[path = "passes/evaluate.rs"]
+mod evaluate;
+#[path = "passes/package.rs"]
+mod package;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,8 +35,19 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use milwright::passes;
 
-/// Every pass has at least this many cases.
+/// Every pass but a draft has at least this many cases.
 const FEWEST: usize = 12;
+
+/// The folder of snapshots, if it is another than this tree's; for the harness's tests of itself.
+const SNAPSHOTS: &str = "MILWRIGHT_SNAPSHOTS";
+
+/// The folder of snapshots: one folder a pass, one file a case.
+fn snapshots() -> PathBuf {
+    std::env::var_os(SNAPSHOTS).map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots"),
+        PathBuf::from,
+    )
+}
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -43,20 +62,21 @@ fn main() -> ExitCode {
             .join(meta.id)
             .join("cases");
         let files = files(&folder, "mil");
-        let count = files.len();
+        let negative = files.iter().filter(|file| case::is_negative(&stem(file)));
+        let counts = [files.len() - negative.clone().count(), negative.count()];
         for file in files {
             let name = stem(&file);
             known.push(format!("{}/{name}", meta.id));
-            let snapshots = root.join("snapshots").join(meta.id);
+            let snapshots = snapshots().join(meta.id);
             let title = format!("{}::{name}", meta.id);
             trials.push(Trial::test(title, move || run(&file, &snapshots, meta.id)));
         }
         let title = format!("{}::has_enough_cases", meta.id);
-        trials.push(Trial::test(title, move || enough(count)));
+        let is_draft = pass.is_draft();
+        trials.push(Trial::test(title, move || Ok(enough(counts, is_draft)?)));
     }
-    let snapshots = root.join("snapshots");
     trials.push(Trial::test("every_snapshot_has_a_case", move || {
-        no_orphans(&snapshots, &known)
+        Ok(no_orphans(&snapshots(), &known)?)
     }));
     trials.extend(broken::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -76,15 +96,25 @@ fn run(file: &Path, snapshots: &Path, pass: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-fn enough(count: usize) -> Result<(), Failed> {
-    if count < FEWEST {
-        return Err(format!("only {count} cases; each pass has at least {FEWEST}").into());
+/// Whether a pass has enough cases, of those that must change and those that must not.
+fn enough(counts: [usize; 2], is_draft: bool) -> Result<(), String> {
+    let [positive, negative] = counts;
+    if positive == 0 || negative == 0 {
+        return Err(format!(
+            "{positive} cases that change, {negative} that do not"
+        ));
+    }
+    let count = positive + negative;
+    if count < FEWEST && !is_draft {
+        return Err(format!(
+            "only {count} cases; each pass has at least {FEWEST}"
+        ));
     }
     Ok(())
 }
 
 /// Snapshots of passes without a case: what is left when a case is renamed or removed.
-fn no_orphans(snapshots: &Path, known: &[String]) -> Result<(), Failed> {
+fn no_orphans(snapshots: &Path, known: &[String]) -> Result<(), String> {
     let mut orphans = Vec::new();
     for pass in passes::ALL {
         let id = pass.meta().id;
@@ -97,7 +127,10 @@ fn no_orphans(snapshots: &Path, known: &[String]) -> Result<(), Failed> {
     if orphans.is_empty() {
         return Ok(());
     }
-    Err(format!("no case has these snapshots: {}", orphans.join(", ")).into())
+    Err(format!(
+        "no case has these snapshots: {}",
+        orphans.join(", ")
+    ))
 }
 
 /// The files with this extension in a folder, sorted; none if there is no such folder.

@@ -1,15 +1,13 @@
 //! Prints of whole packages, compared with what Core ML's own compiler wrote.
 
+mod support;
+
 use std::path::{Path, PathBuf};
 
 use milwright::ir::Program;
 use milwright::model::Model;
 use milwright::text::{PrintOptions, program_text};
-
-/// The models to compare with; without them the tests have nothing to do.
-fn corpus() -> Option<PathBuf> {
-    std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from)
-}
+use support::folders::{corpus, packages_below};
 
 fn model_file(package: &Path) -> PathBuf {
     let data = package.join("Data/com.apple.CoreML");
@@ -120,32 +118,22 @@ fn palettes_of_a_related_package_agree() {
 #[test]
 fn every_package_of_the_corpus_prints() {
     let Some(corpus) = corpus() else { return };
-    let mut folders = vec![corpus];
-    let mut packages = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a readable folder") {
-            let path = entry.expect("a readable folder").path();
-            if path.extension().is_some_and(|e| e == "mlpackage") {
-                let file = model_file(&path);
-                let Ok(model) = Model::decode(&std::fs::read(file).expect("a readable model"))
-                else {
-                    continue;
+    let packages = packages_below(&corpus);
+    assert!(packages.len() > 100);
+    for path in packages {
+        let file = model_file(&path);
+        let Ok(model) = Model::decode(&std::fs::read(file).expect("a readable model")) else {
+            continue;
+        };
+        for part in model.programs() {
+            for types in [false, true] {
+                let options = PrintOptions {
+                    types,
+                    ..PrintOptions::default()
                 };
-                for part in model.programs() {
-                    for types in [false, true] {
-                        let options = PrintOptions {
-                            types,
-                            ..PrintOptions::default()
-                        };
-                        let text = program_text(part.program, &options).expect("all functions");
-                        assert!(text.starts_with("program(1.") && text.ends_with("}\n"));
-                    }
-                }
-                packages += 1;
-            } else if path.is_dir() {
-                folders.push(path);
+                let text = program_text(part.program, &options).expect("all functions");
+                assert!(text.starts_with("program(1.") && text.ends_with("}\n"));
             }
         }
     }
-    assert!(packages > 100);
 }

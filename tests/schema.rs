@@ -3,8 +3,10 @@
 //! `MILWRIGHT_PYTHON` names a Python that can import coremltools, `MILWRIGHT_CORPUS` a folder with
 //! packages. What needs one that is not set is skipped.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -13,6 +15,8 @@ use milwright::model::wire::{MODEL, scan};
 use prost::Message as _;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+use support::folders::{corpus, found_below};
+use support::python::python;
 
 /// Fields that are `bytes` in our schema and messages in coremltools': the two have the same form
 /// in a file, and we pass them on without looking inside.
@@ -225,7 +229,7 @@ fn coremltools_schema() -> Option<&'static Schema> {
     static SCHEMA: OnceLock<Option<Schema>> = OnceLock::new();
     SCHEMA
         .get_or_init(|| {
-            let python = std::env::var_os("MILWRIGHT_PYTHON")?;
+            let python = python()?;
             let script =
                 Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schema/dump_descriptors.py");
             let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coremltools_descriptors.bin");
@@ -246,10 +250,8 @@ fn coremltools_schema() -> Option<&'static Schema> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says that it was skipped")]
 fn the_schema_is_that_of_coremltools_but_for_the_fields_kept_as_bytes() {
     let Some(theirs) = coremltools_schema() else {
-        eprintln!("skipped: MILWRIGHT_PYTHON is not set");
         return;
     };
     let ours = Schema::from_bytes(descriptor_set());
@@ -354,24 +356,9 @@ fn the_comparison_sees_every_kind_of_change() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says that it was skipped")]
 fn real_models_hold_nothing_that_the_schema_lacks() {
-    fn collect(folder: &Path, models: &mut Vec<PathBuf>) {
-        for item in std::fs::read_dir(folder).expect("a readable folder") {
-            let path = item.expect("a readable folder").path();
-            if path.is_dir() {
-                collect(&path, models);
-            } else if path.extension().is_some_and(|suffix| suffix == "mlmodel") {
-                models.push(path);
-            }
-        }
-    }
-    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from) else {
-        eprintln!("skipped: MILWRIGHT_CORPUS is not set");
-        return;
-    };
-    let mut models = Vec::new();
-    collect(&corpus, &mut models);
+    let Some(corpus) = corpus() else { return };
+    let models = found_below(&corpus, &["mlmodel"]);
     assert!(
         models.len() > 10,
         "{} models in {}",

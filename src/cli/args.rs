@@ -42,8 +42,12 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show, for each near match of a pass, what stopped it.
     Why(WhyArgs),
+    /// Run a model in the interpreter.
+    Run(RunArgs),
     /// Show what differs between two models, operation by operation.
     Diff(DiffArgs),
+    /// Start something in a source tree of milwright.
+    New(NewArgs),
 }
 
 #[derive(Debug, Args)]
@@ -235,4 +239,68 @@ pub(super) enum DiffFormat {
     Text,
     /// JSON for programs.
     Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewArgs {
+    #[command(subcommand)]
+    pub(super) command: NewCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Start a pass: a small one that works, with its page and two cases.
+    Pass {
+        /// Where it goes: a family, and the id in small letters with `-` between words.
+        #[arg(value_name = "FAMILY/NAME")]
+        name: String,
+    },
+}
+
+/// How the interpreter computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrecisionArg {
+    /// Everything in fp32, whatever the declared types.
+    Fp32,
+    /// Values typed fp16 are rounded after each operation.
+    Fp16,
+    /// fp16 with the behaviours reported of the Apple Neural Engine.
+    Ane,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The model: an .mlpackage folder, a zip of one, a bare .mlmodel, a compiled .mlmodelc, or a
+    /// .mil text.
+    pub(super) model: PathBuf,
+    /// Only this function; by default the one that the model's description names.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The inputs, as arrays named `x` or `in_x`; by default they are made up.
+    #[arg(long, value_name = "FILE.npz")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Which inputs are made up, and what random operations give.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// How to compute.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp32)]
+    pub(super) precision: PrecisionArg,
+    /// How often to call the model; its states persist. By default once, or as often as the file of
+    /// inputs has calls.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) calls: Option<u32>,
+    /// Compare the outputs with the arrays `out_<i>_<name>` of the file of inputs; the exit status
+    /// is 1 if one is off.
+    #[arg(long, requires = "inputs")]
+    pub(super) check: bool,
+    /// With --check: |a − e| ≤ atol + rtol · |e| must hold. By default a is within 1e-4 times the
+    /// greatest magnitude of the array, 1e-2 times if the model has fp16 values.
+    #[arg(long, value_name = "X", requires = "check")]
+    pub(super) rtol: Option<f64>,
+    /// See --rtol; what is not given of the two is 0.
+    #[arg(long, value_name = "X", requires = "check")]
+    pub(super) atol: Option<f64>,
+    /// Where to write outputs, states and made-up inputs.
+    #[arg(short, long, value_name = "OUT.npz", required_unless_present = "check")]
+    pub(super) output: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
 //! `milwright list`: all passes.
 
-use std::io::Write as _;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::args::ListArgs;
 use super::output::Output;
-use crate::pass::{Family, Meta, Target, nearest};
+use crate::pass::{Family, Meta, Pass, Target, nearest};
 use crate::passes;
 
 /// One pass in `list --json`.
@@ -45,34 +45,48 @@ impl Row {
 }
 
 pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    if let Some(family) = &args.family
-        && !Family::ALL.iter().any(|known| known.name() == family)
-    {
-        let names = Family::ALL.map(Family::name);
-        match nearest(family, names) {
-            Some(name) => bail!("there is no family `{family}`; did you mean `{name}`?"),
-            None => bail!(
-                "there is no family `{family}`; the families are {}",
-                names.join(", ")
-            ),
-        }
-    }
-    let rows: Vec<Row> = passes::ALL
+    let wanted = args.family.as_deref().map(family).transpose()?;
+    let passes: Vec<&dyn Pass> = passes::ALL
         .iter()
-        .map(|pass| Row::of(pass.meta()))
-        .filter(|row| {
-            args.family
-                .as_deref()
-                .is_none_or(|family| row.family == family)
-        })
+        .copied()
+        .filter(|pass| wanted.is_none_or(|family| pass.meta().family == family))
         .collect();
     let mut out = output.results();
     if args.json {
+        let rows: Vec<Row> = passes.iter().map(|pass| Row::of(pass.meta())).collect();
         serde_json::to_writer_pretty(&mut out, &rows)?;
         writeln!(out)?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (drafts, finished): (Vec<_>, Vec<_>) = passes.iter().partition(|pass| pass.is_draft());
+    table(&mut out, &finished)?;
+    if !drafts.is_empty() {
+        writeln!(out, "\ndrafts\n")?;
+        table(&mut out, &drafts)?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The family of this name, or an error that names the nearest one.
+pub(super) fn family(name: &str) -> anyhow::Result<Family> {
+    if let Some(family) = Family::ALL.into_iter().find(|known| known.name() == name) {
+        return Ok(family);
+    }
+    let names = Family::ALL.map(Family::name);
+    match nearest(name, names) {
+        Some(nearest) => bail!("there is no family `{name}`; did you mean `{nearest}`?"),
+        None => bail!(
+            "there is no family `{name}`; the families are {}",
+            names.join(", ")
+        ),
+    }
+}
+
+/// Passes below the names of their families.
+fn table(out: &mut impl Write, passes: &[&dyn Pass]) -> io::Result<()> {
+    let rows: Vec<Row> = passes.iter().map(|pass| Row::of(pass.meta())).collect();
     let width = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let id = width(|row| row.id.len());
     let exactness = width(|row| row.exactness.len());
@@ -87,6 +101,5 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<ExitCode> 
             row.id, row.exactness, row.summary
         )?;
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -6,12 +6,15 @@
 mod args;
 mod build;
 mod diff;
+mod evaluating;
 mod explain;
 mod list;
+mod new;
 mod optimize;
 mod output;
 mod print;
 mod report;
+mod run;
 mod save;
 mod text_errors;
 mod why;
@@ -45,7 +48,9 @@ pub fn run() -> ExitCode {
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
+        Command::Run(args) => run::run(args, &output),
         Command::Diff(args) => diff::run(args, &output),
+        Command::New(args) => new::run(args, &output),
     };
     match result {
         Ok(code) => code,

@@ -77,7 +77,8 @@ fn write(args: &PrintArgs, file: &ModelFile, out: &mut dyn std::io::Write) -> an
                     }),
                     function,
                     types: args.types,
-                    ..PrintOptions::default()
+                    // Whatever is printed can be read back.
+                    inline_new: true,
                 };
                 text::write_program(out, part.program, &options)?;
             }

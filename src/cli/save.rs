@@ -55,8 +55,9 @@ fn bar_style() -> ProgressStyle {
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Writes the program as MIL text, whole or not at all.
-pub(super) fn text(file: &ModelFile, out: &Path, force: bool) -> anyhow::Result<()> {
+/// Writes the program as MIL text, whole or not at all. What passes made becomes literals.
+pub(super) fn text(file: &mut ModelFile, out: &Path, force: bool) -> anyhow::Result<()> {
+    file.inline_new()?;
     let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -71,11 +72,7 @@ pub(super) fn text(file: &ModelFile, out: &Path, force: bool) -> anyhow::Result<
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut temporary = builder.tempfile_in(parent)?;
-    let options = PrintOptions {
-        inline_new: true,
-        ..PrintOptions::default()
-    };
-    text::write_program(&mut temporary, part.program, &options)?;
+    text::write_program(&mut temporary, part.program, &PrintOptions::default())?;
     temporary.as_file().sync_all()?;
     if force {
         temporary.persist(out)?;

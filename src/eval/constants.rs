@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::ir::types::{DType, TensorType};
-use crate::ir::value::{BlobRef, Content, Immediate, TensorData, Value};
+use crate::ir::value::{BlobRef, Content, Immediate, NewBlob, TensorData, Value};
 use crate::ops::Datum;
 use crate::package::Weights;
 use crate::package::weights::BlobDType;
 use crate::source::blob_dtype;
-use crate::tensor::{Bytes, Data, Packed, Tensor};
+use crate::tensor::{Bytes, Data, Packed, Tensor, TensorError};
 
 /// Why a value of a program cannot be computed with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +32,25 @@ pub enum ConstantError {
     Blob(String),
 }
 
+/// Where the data of blobs is.
+pub trait Blobs {
+    /// The packed elements of a blob, if it holds so many of this type.
+    fn packed(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<Packed, ConstantError>;
+}
+
+impl Blobs for Arc<Weights> {
+    fn packed(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<Packed, ConstantError> {
+        let source = InFile {
+            weights: Self::clone(self),
+            blob: blob.clone(),
+            dtype: blob_dtype(dtype).ok_or(ConstantError::Data(dtype))?,
+            elements,
+        };
+        source.bytes().map_err(ConstantError::Blob)?;
+        Ok(Packed::new(source))
+    }
+}
+
 /// A blob of a weight file, looked up when its bytes are asked for.
 struct InFile {
     weights: Arc<Weights>,
@@ -51,12 +70,12 @@ impl Bytes for InFile {
 
 /// The data of a value. What is in a weight file stays there until it is used, but that it can be
 /// read is checked now.
-pub fn datum(value: &Value, weights: &Arc<Weights>) -> Result<Datum, ConstantError> {
+pub fn datum(value: &Value, blobs: &dyn Blobs) -> Result<Datum, ConstantError> {
     match &value.content {
         Content::Immediate(Immediate::List(items)) => {
             let items = items
                 .iter()
-                .map(|item| match datum(item, weights)? {
+                .map(|item| match datum(item, blobs)? {
                     Datum::Tensor(tensor) => Ok(Some(tensor)),
                     _ => Err(ConstantError::Type),
                 })
@@ -66,14 +85,14 @@ pub fn datum(value: &Value, weights: &Arc<Weights>) -> Result<Datum, ConstantErr
         Content::Immediate(Immediate::Tuple(items)) => {
             let items = items
                 .iter()
-                .map(|item| datum(item, weights))
+                .map(|item| datum(item, blobs))
                 .collect::<Result<Vec<_>, _>>()?;
             Ok(Datum::Tuple(Arc::new(items)))
         }
         Content::Immediate(Immediate::Dictionary(pairs)) => {
             let side = |side: &Option<Value>| {
                 let side = side.as_ref().ok_or(ConstantError::Type)?;
-                match datum(side, weights)? {
+                match datum(side, blobs)? {
                     Datum::Tensor(tensor) => Ok(tensor),
                     _ => Err(ConstantError::Type),
                 }
@@ -84,28 +103,18 @@ pub fn datum(value: &Value, weights: &Arc<Weights>) -> Result<Datum, ConstantErr
                 .collect::<Result<Vec<_>, ConstantError>>()?;
             Ok(Datum::Dictionary(Arc::new(pairs)))
         }
-        _ => tensor(value, weights).map(Datum::Tensor),
+        _ => tensor(value, blobs).map(Datum::Tensor),
     }
 }
 
-fn tensor(value: &Value, weights: &Arc<Weights>) -> Result<Tensor, ConstantError> {
+fn tensor(value: &Value, blobs: &dyn Blobs) -> Result<Tensor, ConstantError> {
     let ty = value.tensor_type().ok_or(ConstantError::Type)?;
     let shape = fixed_shape(ty)?;
     let dtype = ty.dtype;
     let elements = ty.elements().ok_or(ConstantError::Type)?;
     let packed = |packed| Ok(Tensor::new(dtype, shape.clone(), Data::Packed(packed)));
     match &value.content {
-        Content::Blob(blob) => {
-            let stored = blob_dtype(dtype).ok_or(ConstantError::Data(dtype))?;
-            let source = InFile {
-                weights: Arc::clone(weights),
-                blob: blob.clone(),
-                dtype: stored,
-                elements,
-            };
-            source.bytes().map_err(ConstantError::Blob)?;
-            packed(Packed::new(source))
-        }
+        Content::Blob(blob) => packed(blobs.packed(blob, dtype, elements)?),
         Content::New(new) if new.dtype == dtype && new.elements == elements => {
             packed(Packed::new(Arc::clone(&new.bytes)))
         }
@@ -161,4 +170,126 @@ pub(super) fn fixed_shape(ty: &TensorType) -> Result<Vec<usize>, ConstantError> 
                 .collect()
         })
         .ok_or(ConstantError::Type)
+}
+
+/// From so many elements on, a tensor's data goes into a weight file rather than into the program:
+/// where coremltools draws the line.
+const BLOB_ELEMENTS: usize = 10;
+
+/// A constant that holds a tensor: in the program if it is small or of a type that weight files
+/// lack, else as new data for a weight file. Floats are rounded to their type.
+pub fn value(tensor: &Tensor) -> Result<Value, TensorError> {
+    let dtype = tensor.dtype();
+    let shape: Vec<u64> = tensor.shape().iter().map(|size| *size as u64).collect();
+    let ty = TensorType::fixed(dtype, &shape);
+    if tensor.len() >= BLOB_ELEMENTS && blob_dtype(dtype).is_some() {
+        let bytes = packed_bytes(tensor)?;
+        return Ok(Value {
+            doc: String::new(),
+            ty: Some(ty.into()),
+            content: Content::New(NewBlob {
+                dtype,
+                elements: tensor.len() as u64,
+                bytes: bytes.into(),
+            }),
+        });
+    }
+    let ints = || -> Result<Vec<i32>, TensorError> {
+        Ok(tensor.as_ints()?.iter().map(|v| *v as i32).collect())
+    };
+    let data = match dtype {
+        DType::Float32 => TensorData::Floats(tensor.as_floats()?.into_owned()),
+        DType::Float64 => {
+            TensorData::Doubles(tensor.as_floats()?.iter().map(|v| f64::from(*v)).collect())
+        }
+        DType::Bool => TensorData::Bools(tensor.as_bools()?.into_owned()),
+        DType::String => TensorData::Strings(tensor.as_texts()?.into_owned()),
+        DType::Int32 | DType::Int16 | DType::UInt16 => TensorData::Ints(ints()?),
+        DType::Int64 | DType::UInt64 => TensorData::LongInts(tensor.as_ints()?.into_owned()),
+        _ => TensorData::Bytes(packed_bytes(tensor)?),
+    };
+    Ok(Value::tensor(ty, data))
+}
+
+/// The elements packed as in a weight file, floats rounded to their type.
+fn packed_bytes(tensor: &Tensor) -> Result<Vec<u8>, TensorError> {
+    let kind = || TensorError::Kind {
+        expected: "a type that a weight file holds",
+        found: tensor.dtype(),
+    };
+    Ok(match tensor.dtype() {
+        DType::Float32 => tensor
+            .as_floats()?
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect(),
+        DType::Float16 => tensor
+            .as_floats()?
+            .iter()
+            .flat_map(|v| half::f16::from_f32(*v).to_le_bytes())
+            .collect(),
+        DType::BFloat16 => tensor
+            .as_floats()?
+            .iter()
+            .flat_map(|v| half::bf16::from_f32(*v).to_le_bytes())
+            .collect(),
+        dtype if dtype.is_int() => {
+            let width = dtype.bits().ok_or_else(kind)? as usize;
+            let values = tensor.as_ints()?;
+            if width >= 8 {
+                let bytes = |v: &i64| v.to_le_bytes().into_iter().take(width / 8);
+                return Ok(values.iter().flat_map(bytes).collect());
+            }
+            let mut packed = vec![0u8; (values.len() * width).div_ceil(8)];
+            for (index, value) in values.iter().enumerate() {
+                for bit in (0..width).filter(|bit| value >> bit & 1 == 1) {
+                    let at = index * width + bit;
+                    packed[at / 8] |= 1 << (at % 8);
+                }
+            }
+            packed
+        }
+        _ => return Err(kind()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_comes_back_from_its_constant() {
+        struct None;
+        impl Blobs for None {
+            fn packed(&self, _: &BlobRef, d: DType, _: u64) -> Result<Packed, ConstantError> {
+                Err(ConstantError::Data(d))
+            }
+        }
+        let tensors = [
+            Tensor::ints(DType::Int4, vec![11], (-5..6).collect()),
+            Tensor::ints(DType::UInt3, vec![3], vec![7, 0, 5]),
+            Tensor::ints(DType::Int16, vec![2], vec![-2, 300]),
+            Tensor::ints(DType::UInt32, vec![12], vec![u32::MAX.into(); 12]),
+        ];
+        for tensor in tensors {
+            let constant = value(&tensor).unwrap();
+            let back = datum(&constant, &None).unwrap();
+            let back = back.as_tensor().unwrap();
+            assert_eq!(back.as_ints().unwrap(), tensor.as_ints().unwrap());
+            assert_eq!(
+                (back.dtype(), back.shape()),
+                (tensor.dtype(), tensor.shape())
+            );
+        }
+        let floats = Tensor::floats(
+            DType::Float16,
+            vec![2, 5],
+            vec![-0.0, 0.5, f32::INFINITY, 1e-7, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+        );
+        let back = datum(&value(&floats).unwrap(), &None).unwrap();
+        let back = back.as_tensor().unwrap().as_floats().unwrap().into_owned();
+        // 1e-7 is 2^-23 rounded to the nearest multiple of 2^-24.
+        assert_eq!(back[..4], [0.0, 0.5, f32::INFINITY, 2f32.powi(-23)]);
+        assert!(back[0].is_sign_negative());
+    }
 }

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::constants::{ConstantError, datum, fixed_shape};
+use super::constants::{Blobs, ConstantError, datum, fixed_shape};
 use super::memory;
-use crate::ir::types::{DType, Dim, TensorType, ValueType};
+use super::typed::{describe, fits, rounded, words};
+use crate::ir::types::ValueType;
 use crate::ir::{Binding, Graph, NamedType, Node, NodeId, Operation, ValueId};
 use crate::ir::{Body, Opset, Program};
 use crate::ops::{Call, Datum, EvalError, Numerics, StateCell, evaluate};
@@ -152,7 +153,7 @@ impl Observer for Unobserved {
 /// Runs the functions of one program.
 pub struct Interpreter<'a> {
     program: &'a Program,
-    weights: Arc<Weights>,
+    blobs: Box<dyn Blobs + 'a>,
     options: Options,
     /// Results of `constexpr_*` ops, which are the same in every call.
     decompressed: Mutex<HashMap<(usize, NodeId), Vec<Datum>>>,
@@ -178,9 +179,14 @@ struct Run<'r> {
 impl<'a> Interpreter<'a> {
     /// An interpreter of a program with its weight files.
     pub fn new(program: &'a Program, weights: Arc<Weights>, options: Options) -> Self {
+        Self::with_blobs(program, weights, options)
+    }
+
+    /// An interpreter of a program whose blobs are somewhere else.
+    pub fn with_blobs(program: &'a Program, blobs: impl Blobs + 'a, options: Options) -> Self {
         Self {
             program,
-            weights,
+            blobs: Box::new(blobs),
             options,
             decompressed: Mutex::default(),
         }
@@ -298,7 +304,7 @@ impl<'a> Interpreter<'a> {
                 wanted: words(ty),
             });
         }
-        self.rounded(ty, input).map_err(|source| RunError::Op {
+        rounded(&self.options.numerics, ty, input).map_err(|source| RunError::Op {
             place: format!("input `{name}`"),
             source,
         })
@@ -431,32 +437,14 @@ impl<'a> Interpreter<'a> {
                         declared: words(named.ty.as_ref()),
                     });
                 }
-                self.rounded(named.ty.as_ref(), result)
-                    .map_err(|source| RunError::Op {
+                rounded(&self.options.numerics, named.ty.as_ref(), result).map_err(|source| {
+                    RunError::Op {
                         place: place(run.function, op),
                         source,
-                    })
+                    }
+                })
             })
             .collect()
-    }
-
-    /// A value rounded or wrapped to its element type, as the numerics say.
-    fn rounded(&self, ty: Option<&ValueType>, datum: Datum) -> Result<Datum, EvalError> {
-        let Datum::Tensor(tensor) = datum else {
-            return Ok(datum);
-        };
-        let dtype = match ty {
-            Some(ValueType::Tensor(ty)) => ty.dtype,
-            _ => tensor.dtype(),
-        };
-        let numerics = &self.options.numerics;
-        Ok(Datum::Tensor(match dtype {
-            DType::Float16 if numerics.round_half => {
-                tensor.rounded_to_half(numerics.flush_subnormals)?
-            }
-            _ if dtype.is_int() => tensor.wrapped_to_width(),
-            _ => tensor,
-        }))
     }
 
     fn arguments<'o>(
@@ -511,17 +499,18 @@ impl<'a> Interpreter<'a> {
         run: &Run<'_>,
         op: &Operation,
     ) -> Result<Datum, RunError> {
-        datum(value, &self.weights)
+        datum(value, &*self.blobs)
             .map_err(|source| RunError::Constant {
                 place: place(run.function, op),
                 source,
             })
             .and_then(|datum| {
-                self.rounded(value.ty.as_ref(), datum)
-                    .map_err(|source| RunError::Op {
+                rounded(&self.options.numerics, value.ty.as_ref(), datum).map_err(|source| {
+                    RunError::Op {
                         place: place(run.function, op),
                         source,
-                    })
+                    }
+                })
             })
     }
 
@@ -701,63 +690,4 @@ fn place(function: &str, op: &Operation) -> String {
         .or_else(|| op.name())
         .unwrap_or_default();
     format!("function `{function}`, `{}` op `{name}`", op.op_type())
-}
-
-/// Whether a value may stand where the program declares this type. A missing type fits all.
-pub(super) fn fits(declared: Option<&ValueType>, datum: &Datum) -> bool {
-    match (declared, datum) {
-        (None | Some(ValueType::Unspecified), _)
-        | (Some(ValueType::List { .. }), Datum::List(_))
-        | (Some(ValueType::Tuple(_)), Datum::Tuple(_))
-        | (Some(ValueType::Dictionary { .. }), Datum::Dictionary(_))
-        | (Some(ValueType::State(_)), Datum::State(_)) => true,
-        (Some(ValueType::Tensor(ty)), Datum::Tensor(tensor)) => fits_tensor(ty, tensor),
-        _ => false,
-    }
-}
-
-fn fits_tensor(ty: &TensorType, tensor: &Tensor) -> bool {
-    let open = ty.rank < 0
-        || ty
-            .dims
-            .iter()
-            .any(|dim| matches!(dim, Dim::Unknown { variadic: true }));
-    tensor.dtype() == ty.dtype
-        && (open
-            || (tensor.rank() == ty.dims.len()
-                && ty
-                    .dims
-                    .iter()
-                    .zip(tensor.shape())
-                    .all(|(dim, size)| dim.size().is_none_or(|known| known == *size as u64))))
-}
-
-/// A declared type in a few words.
-pub(super) fn words(ty: Option<&ValueType>) -> String {
-    match ty {
-        Some(ValueType::Tensor(ty)) => {
-            let dims: Vec<String> = ty
-                .dims
-                .iter()
-                .map(|dim| dim.size().map_or("?".to_owned(), |size| size.to_string()))
-                .collect();
-            format!("{} [{}]", ty.dtype, dims.join(", "))
-        }
-        Some(ValueType::State(Some(inner))) => format!("a state of {}", words(Some(inner))),
-        Some(ValueType::List { .. }) => "a list".to_owned(),
-        Some(ValueType::Tuple(_)) => "a tuple".to_owned(),
-        Some(ValueType::Dictionary { .. }) => "a dictionary".to_owned(),
-        _ => "of no type".to_owned(),
-    }
-}
-
-/// A value in a few words.
-pub(super) fn describe(datum: &Datum) -> String {
-    match datum {
-        Datum::Tensor(tensor) => {
-            let dims: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
-            format!("{} [{}]", tensor.dtype(), dims.join(", "))
-        }
-        other => other.words().to_owned(),
-    }
 }

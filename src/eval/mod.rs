@@ -4,14 +4,22 @@
 //! it says about a program holds for the program, not for a device. How arithmetic is modelled is
 //! chosen by [`Precision`].
 
+pub mod arrays;
 pub mod compare;
 mod constants;
+mod fold;
+pub mod inputs;
 mod interpreter;
 mod memory;
 pub mod npz;
 mod precision;
+mod runner;
 pub mod script;
+mod typed;
 
-pub use constants::{ConstantError, datum};
+pub use constants::{Blobs, ConstantError, datum, value};
+pub use fold::{FoldError, fold};
 pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
 pub use precision::Precision;
+pub use runner::{Input, Runner, RunnerError, Stage};
+pub use typed::words as type_words;

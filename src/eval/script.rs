@@ -4,12 +4,15 @@
 //! The names of the arrays: `<input>` or `in_<input>`; `out_<i>_<output>`, where i counts the
 //! outputs; `s<k>_in_<input>` and `s<k>_out_<i>_<output>` for the call k ≥ 1 on the same states, an
 //! input that is not given being that of call 0; `state_<state>` for a state after the last call.
+//! `keys_<i>_<output>`, the keys of an output that is a dictionary, is for the reader alone.
 
 use std::collections::BTreeMap;
 
+use super::arrays::array;
 use super::compare::{Closeness, Tolerance, closeness};
-use super::interpreter::{Interpreter, RunError, States, Unobserved, words};
+use super::interpreter::{Interpreter, RunError, States, Unobserved};
 use super::npz::Arrays;
+use super::typed::{fits, words};
 use crate::ir::NamedType;
 use crate::ir::types::ValueType;
 use crate::ops::Datum;
@@ -44,6 +47,19 @@ pub struct Expected {
     pub name: String,
     /// Its value.
     pub value: Tensor,
+}
+
+/// An output or state, and what was expected of it, in the same shape.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// The call, counted from 0.
+    pub call: usize,
+    /// The output's name, or the state's.
+    pub name: String,
+    /// What was computed.
+    pub actual: Tensor,
+    /// What was expected.
+    pub expected: Tensor,
 }
 
 /// How an output or state compares with what was expected.
@@ -122,7 +138,7 @@ impl Script {
                 });
             } else if let Some(name) = key.strip_prefix("state_") {
                 script.states.insert(name.to_owned(), tensor.clone());
-            } else {
+            } else if !key.starts_with("keys_") {
                 script.unused.push(key.clone());
             }
         }
@@ -143,8 +159,71 @@ impl Script {
         Ok(script)
     }
 
-    /// Runs the calls and compares all that is expected. `outputs` are the names of the function's
-    /// outputs in the order of the description.
+    /// Runs the calls; gives each output and state for which something is expected, in the shape of
+    /// that. `outputs` are the names of the function's outputs in the order of the description.
+    pub fn run(
+        &self,
+        interpreter: &Interpreter<'_>,
+        function: &str,
+        outputs: &[String],
+        states: &States,
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let mut computed = Vec::new();
+        for (number, call) in self.calls.iter().enumerate() {
+            let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
+            computed.extend(self.computed(number, &results, outputs)?);
+        }
+        let held = states
+            .iter()
+            .map(|(name, cell)| (name.clone(), cell.read()))
+            .collect();
+        computed.extend(self.computed_states(&held)?);
+        Ok(computed)
+    }
+
+    /// What one call gave beside what is expected of it. `results` are the outputs by name.
+    pub fn computed(
+        &self,
+        number: usize,
+        results: &[(String, Datum)],
+        outputs: &[String],
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let expected = self.calls.get(number).map(|call| call.expected.iter());
+        expected
+            .into_iter()
+            .flatten()
+            .map(|expected| {
+                let name = expected.resolve(outputs)?;
+                let wrong = |reason: String| ScriptError::Compare {
+                    name: name.to_owned(),
+                    reason,
+                };
+                let result = results.iter().find(|(output, _)| output == name);
+                let (_, datum) = result.ok_or_else(|| wrong("it is not computed".to_owned()))?;
+                let tensor = array(datum).map_err(wrong)?;
+                Computed::new(number, name, &tensor, &expected.value)
+            })
+            .collect()
+    }
+
+    /// What the states hold after the last call beside what is expected of them.
+    pub fn computed_states(
+        &self,
+        held: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let last = self.calls.len().saturating_sub(1);
+        self.states
+            .iter()
+            .map(|(name, expected)| {
+                let state = held
+                    .get(name)
+                    .ok_or_else(|| ScriptError::State(name.clone()))?;
+                Computed::new(last, name, state, expected)
+            })
+            .collect()
+    }
+
+    /// Runs the calls and compares all that is expected.
     pub fn check(
         &self,
         interpreter: &Interpreter<'_>,
@@ -153,37 +232,45 @@ impl Script {
         states: &States,
         tolerance: Tolerance,
     ) -> Result<Vec<Checked>, ScriptError> {
-        let mut checked = Vec::new();
-        for (number, call) in self.calls.iter().enumerate() {
-            let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
-            for expected in &call.expected {
-                let name = expected.resolve(outputs)?;
-                let result = results.iter().find(|(output, _)| output == name);
-                let tensor = result.and_then(|(_, datum)| datum.as_tensor());
-                let tensor = tensor.ok_or_else(|| ScriptError::Compare {
-                    name: name.to_owned(),
-                    reason: result.map_or("it is not computed".to_owned(), |(_, datum)| {
-                        format!("it is {}", datum.words())
-                    }),
-                })?;
-                checked.push(Checked {
-                    call: number,
-                    name: name.to_owned(),
-                    closeness: compare(name, tensor, &expected.value, tolerance)?,
-                });
-            }
-        }
-        for (name, expected) in &self.states {
-            let state = states
-                .get(name)
-                .ok_or_else(|| ScriptError::State(name.clone()))?;
-            checked.push(Checked {
-                call: self.calls.len() - 1,
-                name: name.clone(),
-                closeness: compare(name, &state.read(), expected, tolerance)?,
-            });
-        }
-        Ok(checked)
+        self.run(interpreter, function, outputs, states)?
+            .into_iter()
+            .map(|computed| {
+                let closeness = closeness(&computed.actual, &computed.expected, tolerance)
+                    .map_err(|error| ScriptError::Compare {
+                        name: computed.name.clone(),
+                        reason: error.to_string(),
+                    })?;
+                Ok(Checked {
+                    call: computed.call,
+                    name: computed.name,
+                    closeness,
+                })
+            })
+            .collect()
+    }
+}
+
+impl Computed {
+    fn new(
+        call: usize,
+        name: &str,
+        actual: &Tensor,
+        expected: &Tensor,
+    ) -> Result<Self, ScriptError> {
+        let aligned = aligned(actual, expected).ok_or_else(|| ScriptError::Compare {
+            name: name.to_owned(),
+            reason: format!(
+                "its shape is {:?}, but {:?} is expected",
+                actual.shape(),
+                expected.shape()
+            ),
+        })?;
+        Ok(Self {
+            call,
+            name: name.to_owned(),
+            actual: aligned,
+            expected: expected.clone(),
+        })
     }
 }
 
@@ -201,26 +288,6 @@ impl Expected {
                 known: outputs.to_vec(),
             })
     }
-}
-
-fn compare(
-    name: &str,
-    actual: &Tensor,
-    expected: &Tensor,
-    tolerance: Tolerance,
-) -> Result<Closeness, ScriptError> {
-    let wrong = |reason: String| ScriptError::Compare {
-        name: name.to_owned(),
-        reason,
-    };
-    let actual = aligned(actual, expected).ok_or_else(|| {
-        wrong(format!(
-            "its shape is {:?}, but {:?} is expected",
-            actual.shape(),
-            expected.shape()
-        ))
-    })?;
-    closeness(&actual, expected, tolerance).map_err(|error| wrong(error.to_string()))
 }
 
 /// The output in the expected shape: as it is, or its last rows, or (for scalars, which have no
@@ -275,7 +342,7 @@ fn split_output(key: &str) -> Option<(usize, &str)> {
 
 /// An array as the input's type wants it: floats and integers of another width are converted,
 /// integers only if they fit.
-fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
+pub(super) fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
     let Some(ValueType::Tensor(wanted)) = ty else {
         return Ok(tensor.clone());
     };
@@ -302,7 +369,7 @@ fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
             words(ty)
         ));
     };
-    if super::interpreter::fits(ty, &Datum::Tensor(converted.clone())) {
+    if fits(ty, &Datum::Tensor(converted.clone())) {
         return Ok(converted);
     }
     // numpy has no scalars apart from arrays of rank 0, and files often hold one element instead.

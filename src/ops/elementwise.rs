@@ -6,7 +6,7 @@ use crate::ops::infer::{InferError, Rule};
 use crate::ops::registry::accepts;
 use crate::ops::view::{OpView, Stop};
 
-pub(super) use evaluate::kernel;
+pub(super) use evaluate::{epsilon, floats, kernel};
 
 mod evaluate;
 

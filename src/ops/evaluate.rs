@@ -19,6 +19,9 @@ use crate::ops::{
 };
 use crate::tensor::{Tensor, TensorError};
 
+#[cfg(test)]
+pub(super) mod trial;
+
 /// A value while a program runs.
 #[derive(Clone, Debug)]
 pub enum Datum {

@@ -16,6 +16,12 @@ pub trait Pass: Sync {
         OptionMap::new()
     }
 
+    /// Whether its author is still at work on it. A draft may have fewer cases than a pass must have,
+    /// and no release has one.
+    fn is_draft(&self) -> bool {
+        false
+    }
+
     /// A matcher for one sweep over one block.
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError>;
 }

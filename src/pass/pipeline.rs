@@ -22,7 +22,7 @@ pub const NAMED: [(&str, &str); 5] = [
     ("none", ""),
     (
         "cleanup",
-        "(dead-code,fuse-casts,remove-noops,forward-slices,dedup-consts)*",
+        "(dead-code,fold-consts,fuse-casts,remove-noops,forward-slices,dedup-consts)*",
     ),
     ("default", "cleanup,pow-to-mul,fold-rsqrt-epsilon,cleanup"),
     ("llm", "default"),

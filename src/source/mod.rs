@@ -6,6 +6,7 @@
 
 mod blobs;
 mod build;
+mod inline;
 mod metadata;
 mod save;
 mod text;
@@ -140,6 +141,17 @@ pub enum FileError {
         looked: Vec<String>,
         /// What to do.
         hint: &'static str,
+    },
+    /// A constant that a pass made has no place in a text.
+    #[error(
+        "{place}: a pass made this constant of {bytes} bytes, which is too large for a literal; give \
+         --weights-dir DIR, which writes each weight into a file"
+    )]
+    TooLargeForText {
+        /// The function and operation.
+        place: String,
+        /// Its size.
+        bytes: usize,
     },
     /// Weight files could not be written.
     #[error("{}: {source}", path.display())]

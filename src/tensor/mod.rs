@@ -12,6 +12,7 @@ mod gemm;
 mod movement;
 mod packed;
 mod padding;
+mod pointwise;
 mod runs;
 mod shape;
 mod strided;
@@ -29,6 +30,7 @@ pub(crate) use movement::for_kind;
 pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
 pub use padding::Border;
+pub use pointwise::{Broadcast, choose, in_blocks, map, zip};
 pub use shape::{
     axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, steps, strides,
 };
@@ -271,6 +273,30 @@ impl Tensor {
     /// The elements of a tensor of strings.
     pub fn as_texts(&self) -> Result<Cow<'_, [String]>, TensorError> {
         String::read(self)
+    }
+
+    /// A range of the elements of a tensor of floats; of a packed one, only these are widened.
+    pub fn float_range(
+        &self,
+        range: std::ops::Range<usize>,
+    ) -> Result<Cow<'_, [f32]>, TensorError> {
+        if let Data::Packed(packed) = &self.data
+            && self.dtype.is_float()
+        {
+            return packed.float_range(self.dtype, self.len(), range);
+        }
+        let outside =
+            || TensorError::Data(format!("elements {range:?} are read of {}", self.len()));
+        match self.as_floats()? {
+            Cow::Borrowed(values) => values
+                .get(range.clone())
+                .map(Cow::Borrowed)
+                .ok_or_else(outside),
+            Cow::Owned(values) => values
+                .get(range.clone())
+                .map(|values| Cow::Owned(values.to_vec()))
+                .ok_or_else(outside),
+        }
     }
 
     /// The elements as `f64`: floats, integers, or bools as 0 and 1; for comparing and showing.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::slice::{HalfBitsSliceExt as _, HalfFloatSliceExt as _};
@@ -66,9 +67,24 @@ impl Packed {
         }
     }
 
-    /// So many elements of a floating-point type, widened.
+    /// All `count` elements of a floating-point type, widened.
     pub(super) fn floats(&self, dtype: DType, count: usize) -> Result<Cow<'_, [f32]>, TensorError> {
+        self.float_range(dtype, count, 0..count)
+    }
+
+    /// A range of the `count` elements of a floating-point type, widened.
+    pub(super) fn float_range(
+        &self,
+        dtype: DType,
+        count: usize,
+        range: Range<usize>,
+    ) -> Result<Cow<'_, [f32]>, TensorError> {
+        let width = dtype.bits().unwrap_or(0) as usize / 8;
         let bytes = self.exactly(dtype, count)?;
+        let bytes = bytes
+            .get(range.start * width..range.end * width)
+            .ok_or_else(|| TensorError::Data(format!("elements {range:?} are read of {count}")))?;
+        let count = range.len();
         if dtype == DType::Float32
             && cfg!(target_endian = "little")
             && let Ok(values) = bytemuck::try_cast_slice::<u8, f32>(bytes)

@@ -29,7 +29,7 @@
 //! | `@no_value`, `@no_immediate`, `@no_data` | as a literal | a value, immediate or tensor message with nothing set |
 //! | `@missing` | as a key or value | a dictionary entry without it |
 //! | `@no_binding` | as an argument | a binding message with nothing set |
-//! | `@new(DTYPE, COUNT) […]` | as a literal | a blob that a pass made and that is not in a weight file yet; from 65 elements on a digest stands in place of the elements unless they are asked for |
+//! | `@new(DTYPE, COUNT) […]` | as a literal | a blob that a pass made and that is not in a weight file yet; texts that show what a pass does have it, and from 65 elements on a digest in place of the elements; in a text that is written as a result such data is a literal or in a weight file |
 //! | `fill(v)`, `random(seed, scale)` | instead of a tensor's elements | only read, never printed: elements by a rule (see `parser.rs`) |
 //! | `nan(0x1)` | as a number | a NaN with these mantissa bits; a quiet one without payload is `nan` |
 //!

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use milwright::source::{BuildOptions, Missing, ModelFile};
 
-use crate::{build_at, is_one_program, packages, print, root, second_opinion};
+use crate::support::folders::{corpus, packages_below, test_packages};
+use crate::{build_at, is_one_program, print, second_opinion};
 
 /// Builds each package from its text and weights alone. Gives each with its copy, or
 /// the reason why there is none.
@@ -73,7 +74,7 @@ fn assert_accepted(built: &[(PathBuf, Result<PathBuf, String>)]) -> Option<usize
 #[test]
 fn coremltools_accepts_what_is_built_from_the_text_of_test_packages() {
     let folder = tempfile::tempdir().unwrap();
-    let all = packages(&root().join("tests/data/packages"));
+    let all = packages_below(&test_packages());
     let built = build_alone(&all, folder.path());
     let refused: BTreeSet<_> = built
         .iter()
@@ -89,11 +90,9 @@ fn coremltools_accepts_what_is_built_from_the_text_of_test_packages() {
 
 #[test]
 fn coremltools_accepts_what_is_built_from_the_text_of_the_corpus() {
-    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS") else {
-        return;
-    };
+    let Some(corpus) = corpus() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let all = packages(Path::new(&corpus));
+    let all = packages_below(&corpus);
     let built = build_alone(&all, folder.path());
     for (package, copy) in &built {
         if let Err(reason) = copy {

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use milwright::package::Weights;
 
-use crate::{packages, root, second_opinion, test_package};
+use crate::second_opinion;
+use crate::support::folders::{packages_below, root, test_package, test_packages};
 
 fn milwright(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_milwright"));
@@ -160,7 +161,7 @@ fn compiled(folder: &Path, program: &[u8]) {
     fs::create_dir_all(model.join("weights")).unwrap();
     fs::write(model.join("model.mil"), program).unwrap();
     fs::write(model.join("coremldata.bin"), [0; 8]).unwrap();
-    let weights = test_package("metadata.mlpackage").join("Data/com.apple.CoreML/weights");
+    let weights = test_package("metadata").join("Data/com.apple.CoreML/weights");
     fs::copy(weights.join("weight.bin"), model.join("weights/weight.bin")).unwrap();
     let metadata = r#"[{"specificationVersion": 8, "author": "Ada", "shortDescription": "",
         "inputSchema": [{"name": "x", "formattedType": "Image (Color 4 × 3)"}],
@@ -172,7 +173,7 @@ fn compiled(folder: &Path, program: &[u8]) {
 fn a_compiled_model_is_read_like_a_package_and_built_into_one() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let package = test_package("metadata.mlpackage");
+    let package = test_package("metadata");
     let program = succeeds(folder, &["print", package.to_str().unwrap()]);
     compiled(folder, program.as_bytes());
     assert_eq!(succeeds(folder, &["print", "small.mlmodelc"]), program);
@@ -213,7 +214,7 @@ fn a_compiled_model_with_a_binary_program_says_what_it_is() {
 fn every_command_reads_a_text_with_its_weights_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let package = test_package("metadata.mlpackage");
+    let package = test_package("metadata");
     let program = succeeds(folder, &["print", package.to_str().unwrap()]);
     fs::write(folder.join("a.mil"), &program).unwrap();
     let weights = package.join("Data/com.apple.CoreML/weights");
@@ -234,7 +235,7 @@ fn every_command_reads_a_text_with_its_weights_beside_it() {
 fn weights_are_split_into_files_of_one_blob_at_offset_64() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    for package in packages(&root().join("tests/data/packages")) {
+    for package in packages_below(&test_packages()) {
         let name = package.file_stem().unwrap().to_str().unwrap().to_owned();
         let model = package.to_str().unwrap();
         // Pipelines, and what is no program.
@@ -280,7 +281,7 @@ fn weights_are_split_into_files_of_one_blob_at_offset_64() {
 fn new_weights_of_an_optimized_text_are_split_too() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let package = test_package("attention_block.mlpackage");
+    let package = test_package("attention_block");
     let model = package.to_str().unwrap();
     let arguments = ["optimize", model, "-o", "a.mil", "--weights-dir", "w"];
     succeeds(folder, &arguments);

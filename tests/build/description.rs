@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use milwright::source::{BuildOptions, ModelFile};
 
-use crate::{build_at, print, second_opinion, test_package};
+use crate::support::folders::test_package;
+use crate::support::python::output_of;
+use crate::{build_at, print, second_opinion};
 
 /// A program with this opset word, these inputs, this body, these outputs.
 fn program(opset: &str, inputs: &str, body: &str, outputs: &str) -> String {
@@ -176,7 +178,7 @@ fn the_descriptions_that_coremltools_made_of_signatures_are_made_again() {
     let pairs: Vec<(PathBuf, PathBuf)> = names
         .iter()
         .map(|name| {
-            let package = test_package(&format!("{name}.mlpackage"));
+            let package = test_package(name);
             let text = folder.path().join(name).join("text.mil");
             fs::create_dir(text.parent().unwrap()).unwrap();
             fs::write(&text, print(&ModelFile::open(&package).unwrap())).unwrap();
@@ -202,7 +204,7 @@ fn the_descriptions_that_coremltools_made_of_signatures_are_made_again() {
 
 #[test]
 fn a_classifier_gets_the_names_of_its_label_and_probabilities() {
-    let package = test_package("classifier.mlpackage");
+    let package = test_package("classifier");
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text.mil");
     fs::write(&text, print(&ModelFile::open(&package).unwrap())).unwrap();
@@ -222,7 +224,7 @@ fn a_classifier_gets_the_names_of_its_label_and_probabilities() {
 
 #[test]
 fn a_description_that_is_taken_over_must_fit() {
-    let package = test_package("attention_block.mlpackage");
+    let package = test_package("attention_block");
     let text = print(&ModelFile::open(&package).unwrap());
     let signature = "(tensor<fp16, [1, 8, 32]> x, tensor<fp16, [1, 1, 8, 8]> mask)";
     assert!(text.contains(signature));
@@ -248,14 +250,14 @@ fn a_description_that_is_taken_over_must_fit() {
         assert!(error.contains(expected), "{expected:?} is not in {error:?}");
         assert!(error.contains("attention_block.mlpackage"), "{error:?}");
     }
-    let pipeline = test_package("pipeline.mlpackage");
+    let pipeline = test_package("pipeline");
     let error = built(&text, Some(&pipeline)).err().expect("a pipeline");
     assert!(error.contains("pipeline"), "{error:?}");
 }
 
 #[test]
 fn outputs_that_come_and_go_are_followed_by_the_description() {
-    let package = test_package("metadata.mlpackage");
+    let package = test_package("metadata");
     let text = print(&ModelFile::open(&package).unwrap());
     let file = built(
         &text.replace("-> (y);", "-> (y, y_linear);"),
@@ -273,7 +275,7 @@ fn outputs_that_come_and_go_are_followed_by_the_description() {
 
 #[test]
 fn a_later_opset_raises_the_version_of_a_description_that_is_taken_over() {
-    let package = test_package("metadata.mlpackage");
+    let package = test_package("metadata");
     let text = print(&ModelFile::open(&package).unwrap());
     let file = built(&text.replace("main<ios16>", "main<ios18>"), Some(&package)).unwrap();
     assert_eq!(file.model.specification_version(), 9);
@@ -330,7 +332,7 @@ fn shapes_that_a_compiled_program_allows_are_in_the_description() {
         fs::write(&path, &text).unwrap();
         build_at(&path, &BuildOptions::default(), &out).unwrap();
         let model = out.join("Data/com.apple.CoreML/model.mlmodel");
-        if let Some(printed) = python(FLEXIBILITY, &model) {
+        if let Some(printed) = output_of(FLEXIBILITY, &[&model]) {
             assert_eq!(printed.trim(), bounds);
         }
     }
@@ -346,15 +348,3 @@ rows = [list(s.shape) for s in array.enumeratedShapes.shapes] or [
     [r.lowerBound, r.upperBound] for r in array.shapeRange.sizeRanges]
 print(kind, *rows)
 ";
-
-/// Runs Python code with coremltools over a file; `None` if there is none to run.
-fn python(code: &str, file: &Path) -> Option<String> {
-    let python = std::env::var_os("MILWRIGHT_PYTHON")?;
-    let output = std::process::Command::new(python)
-        .args(["-W", "ignore", "-c", code])
-        .arg(file)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    Some(String::from_utf8(output.stdout).unwrap())
-}

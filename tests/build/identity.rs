@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use milwright::source::{BuildOptions, Missing, ModelFile};
 
-use crate::{build_at, files, is_one_program, packages, print, root, second_opinion};
+use crate::support::folders::{content, corpus, packages_below, test_packages};
+use crate::{build_at, is_one_program, print, second_opinion};
 
 /// Prints and builds each package with its own description. Gives the pairs of package and copy.
 fn rebuild_all(all: &[PathBuf], folder: &Path) -> Vec<(PathBuf, PathBuf)> {
@@ -30,7 +31,7 @@ fn rebuild_all(all: &[PathBuf], folder: &Path) -> Vec<(PathBuf, PathBuf)> {
             .unwrap_or_else(|error| panic!("{}: {error}", package.display()));
         assert!(notes.is_empty(), "{}: {notes:?}", package.display());
         fs::remove_file(text).unwrap();
-        let (before, after) = (files(package), files(&out));
+        let (before, after) = (content(package), content(&out));
         let model = |path: &Path| path.extension().is_some_and(|e| e == "mlmodel");
         assert!(before.keys().eq(after.keys()), "{}", package.display());
         for (name, bytes) in &before {
@@ -58,7 +59,7 @@ fn assert_message_equal(pairs: &[(PathBuf, PathBuf)]) {
 #[test]
 fn printing_and_building_again_changes_no_test_package() {
     let folder = tempfile::tempdir().unwrap();
-    let all = packages(&root().join("tests/data/packages"));
+    let all = packages_below(&test_packages());
     let pairs = rebuild_all(&all, folder.path());
     // All but two pipelines and a neural network.
     assert_eq!(pairs.len(), all.len() - 3);
@@ -67,11 +68,9 @@ fn printing_and_building_again_changes_no_test_package() {
 
 #[test]
 fn printing_and_building_again_changes_no_package_of_the_corpus() {
-    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS") else {
-        return;
-    };
+    let Some(corpus) = corpus() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let all = packages(Path::new(&corpus));
+    let all = packages_below(&corpus);
     let pairs = rebuild_all(&all, folder.path());
     println!("{} of {} packages were rebuilt", pairs.len(), all.len());
     assert!(pairs.len() >= 200, "only {}", pairs.len());

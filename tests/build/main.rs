@@ -9,42 +9,16 @@ mod alone;
 mod command;
 mod description;
 mod identity;
+#[path = "../support/mod.rs"]
+mod support;
 mod weights;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use milwright::package::SaveOptions;
 use milwright::source::{BuildOptions, FileError, Missing, ModelFile, build};
 use milwright::text::{PrintOptions, program_text};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn test_package(name: &str) -> PathBuf {
-    root().join("tests/data/packages").join(name)
-}
-
-/// All `.mlpackage` folders below a folder, sorted.
-fn packages(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        for path in entries.map(|entry| entry.unwrap().path()) {
-            if path.extension().is_some_and(|e| e == "mlpackage") {
-                found.push(path);
-            } else if path.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
+use support::python::ask;
 
 /// The text of a model's one program.
 fn print(file: &ModelFile) -> String {
@@ -63,50 +37,9 @@ fn build_at(text: &Path, options: &BuildOptions, out: &Path) -> Result<Vec<Strin
     Ok(built.notes)
 }
 
-/// All files of a folder by their paths in it.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for path in fs::read_dir(&next).unwrap().map(|e| e.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap().to_owned();
-                found.insert(name, fs::read(&path).unwrap());
-            }
-        }
-    }
-    found
-}
-
-/// Runs a script of second opinions over lines of tab-separated paths; gives its lines.
+/// Runs a script of second opinions over rows of paths; gives its lines.
 fn second_opinion(script: &str, rows: &[Vec<&Path>]) -> Option<Vec<serde_json::Value>> {
-    let python = std::env::var_os("MILWRIGHT_PYTHON")?;
-    let list = tempfile::NamedTempFile::new().unwrap();
-    let rows: Vec<String> = rows
-        .iter()
-        .map(|row| {
-            let row: Vec<String> = row.iter().map(|path| path.display().to_string()).collect();
-            row.join("\t")
-        })
-        .collect();
-    fs::write(list.path(), rows.join("\n")).unwrap();
-    let output = Command::new(python)
-        .arg(root().join("tests/second_opinion").join(script))
-        .args(["--jobs", "2", "--pairs"])
-        .arg(list.path())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() != Some(2), "{errors}");
-    let lines = String::from_utf8(output.stdout).unwrap();
-    Some(
-        lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect(),
-    )
+    ask(script, &["--jobs", "2"], rows)
 }
 
 /// True for a model that one text can hold and that can be written; its weight files must be there

@@ -7,7 +7,8 @@ use milwright::package::weights::write_blobs;
 use milwright::package::{BlobDType, NewBlob, Package};
 use milwright::source::{BuildOptions, ModelFile};
 
-use crate::{build_at, files, print, test_package};
+use crate::support::folders::{content, test_package};
+use crate::{build_at, print};
 
 const WEIGHT_BIN: &str = "Data/com.apple.CoreML/weights/weight.bin";
 
@@ -142,7 +143,7 @@ fn each_of_several_weight_files_comes_along_under_its_name() {
     case.write("weights/unused.bin", &other);
     let out = case.build(&BuildOptions::default()).unwrap();
     let folder = out.join("Data/com.apple.CoreML/weights");
-    let names: Vec<PathBuf> = files(&folder).into_keys().collect();
+    let names: Vec<PathBuf> = content(&folder).into_keys().collect();
     assert_eq!(names, [Path::new("a.bin"), Path::new("b.bin")]);
     assert_eq!(fs::read(folder.join("a.bin")).unwrap(), one);
     let manifest = fs::read_to_string(out.join("Manifest.json")).unwrap();
@@ -193,7 +194,7 @@ fn inline_tensors_stay_inline_whatever_their_size() {
     ));
     let out = case.build(&BuildOptions::default()).unwrap();
     assert_eq!(first_bytes(&out), [0u8; 0]);
-    let names: Vec<PathBuf> = files(&out).into_keys().collect();
+    let names: Vec<PathBuf> = content(&out).into_keys().collect();
     let model = Path::new("Data/com.apple.CoreML/model.mlmodel");
     assert_eq!(names, [model, Path::new("Manifest.json")]);
 }
@@ -206,7 +207,7 @@ fn the_same_text_gives_the_same_bytes() {
     let first = case.build(&BuildOptions::default()).unwrap();
     let again = case.path("again.mlpackage");
     build_at(&case.path("text.mil"), &BuildOptions::default(), &again).unwrap();
-    assert_eq!(files(&first), files(&again));
+    assert_eq!(content(&first), content(&again));
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn nothing_is_written_over_the_text_or_its_weights() {
 
 #[test]
 fn weights_beside_the_text_come_before_those_of_the_description() {
-    let package = test_package("metadata.mlpackage");
+    let package = test_package("metadata");
     let original = fs::read(package.join(WEIGHT_BIN)).unwrap();
     let case = Case::new(&print(&ModelFile::open(&package).unwrap()));
     let mut changed = original.clone();

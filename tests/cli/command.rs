@@ -1,6 +1,5 @@
 //! Runs the command, and knows where packages are.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use assert_cmd::Command;
 use tempfile::TempDir;
+
+use crate::support::folders::{copy_tree, corpus, packages_below, test_package, test_packages};
 
 /// The root model's path that coremltools uses.
 pub(crate) const MODEL: &str = "Data/com.apple.CoreML/model.mlmodel";
@@ -81,19 +82,9 @@ pub(crate) fn refused<S: AsRef<OsStr>>(
     (*line).to_owned()
 }
 
-/// A package of `tests/data`.
-pub(crate) fn data(name: &str) -> PathBuf {
-    data_folder().join(format!("{name}.mlpackage"))
-}
-
-/// The folder of the packages of `tests/data`.
-pub(crate) fn data_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packages")
-}
-
 /// All packages of `tests/data` that hold a program.
 pub(crate) fn data_packages() -> Vec<PathBuf> {
-    let mut found = packages_below(&data_folder());
+    let mut found = packages_below(&test_packages());
     found.retain(|path| !path.ends_with("neural_network.mlpackage"));
     assert!(found.len() > 20);
     found
@@ -102,11 +93,7 @@ pub(crate) fn data_packages() -> Vec<PathBuf> {
 /// All packages below some folders of the collection; `None`, and a word about it, if there is no
 /// collection.
 pub(crate) fn collection(folders: &[&str]) -> Option<Vec<PathBuf>> {
-    let Some(root) = std::env::var_os("MILWRIGHT_CORPUS") else {
-        println!("skipped: MILWRIGHT_CORPUS is not set");
-        return None;
-    };
-    let root = PathBuf::from(root);
+    let root = corpus()?;
     let mut found = Vec::new();
     for folder in folders {
         let packages = packages_below(&root.join(folder));
@@ -114,24 +101,6 @@ pub(crate) fn collection(folders: &[&str]) -> Option<Vec<PathBuf>> {
         found.extend(packages);
     }
     Some(found)
-}
-
-/// The packages below a folder, sorted.
-fn packages_below(folder: &Path) -> Vec<PathBuf> {
-    let mut pending = vec![folder.to_owned()];
-    let mut found = Vec::new();
-    while let Some(folder) = pending.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|ending| ending == "mlpackage") {
-                found.push(path);
-            } else if path.is_dir() {
-                pending.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// Three packages of the collection define a value twice, which no program may.
@@ -165,7 +134,7 @@ impl Folder {
     pub(crate) fn with_copy_of(name: &str) -> (Self, PathBuf) {
         let folder = Self::new();
         let copy = folder.join("in.mlpackage");
-        copy_tree(&data(name), &copy);
+        copy_tree(&test_package(name), &copy);
         (folder, copy)
     }
 
@@ -195,35 +164,6 @@ impl Folder {
         assert_eq!(self.names(), before);
         line
     }
-}
-
-/// Copies a folder with all that is below it.
-pub(crate) fn copy_tree(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy_tree(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
-/// Every file below a folder with its bytes, by its path inside; of a file, the file itself.
-pub(crate) fn content(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(path) = pending.pop() {
-        if path.is_dir() {
-            pending.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
-        } else {
-            let name = path.strip_prefix(root).unwrap().to_owned();
-            found.insert(name, fs::read(&path).unwrap());
-        }
-    }
-    found
 }
 
 /// Compares a text with the snapshot of this name.

@@ -3,11 +3,12 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use crate::command::{Folder, args, data, done, milwright, refused, run};
+use crate::command::{Folder, args, done, milwright, refused, run};
+use crate::support::folders::test_package;
 
 #[test]
 fn results_go_to_standard_output_and_notes_to_standard_error() {
-    let package = data("attention_block");
+    let package = test_package("attention_block");
     for arguments in [
         args!["print", package],
         args!["print", "--format", "summary", package],
@@ -21,7 +22,11 @@ fn results_go_to_standard_output_and_notes_to_standard_error() {
     let ran = done(args!["optimize", "--dry-run", package]);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("29 rewrites"), "{}", ran.stderr);
-    let ran = done(args!["why", data("rmsnorm_ios16"), "fold-rsqrt-epsilon"]);
+    let ran = done(args![
+        "why",
+        test_package("rmsnorm_ios16"),
+        "fold-rsqrt-epsilon"
+    ]);
     assert!(ran.stdout.contains("subnormal_inverse"), "{}", ran.stdout);
     assert!(ran.stderr.contains("1 near match"), "{}", ran.stderr);
 }
@@ -30,25 +35,31 @@ fn results_go_to_standard_output_and_notes_to_standard_error() {
 fn quiet_leaves_results_and_errors() {
     let folder = Folder::new();
     let out = folder.join("out.mlpackage");
-    let ran = done(args!["optimize", "-q", data("unknown_op"), "-o", out]);
+    let ran = done(args![
+        "optimize",
+        "-q",
+        test_package("unknown_op"),
+        "-o",
+        out
+    ]);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
     let ran = done(args![
         "--quiet",
         "why",
-        data("rmsnorm_ios16"),
+        test_package("rmsnorm_ios16"),
         "fold-rsqrt-epsilon"
     ]);
     assert!(ran.stdout.contains("subnormal_inverse"));
     assert_eq!(ran.stderr, "");
     refused(
-        args!["optimize", "-q", data("unknown_op"), "-o", out],
+        args!["optimize", "-q", test_package("unknown_op"), "-o", out],
         &["exists"],
     );
 }
 
 #[test]
 fn usage_that_is_wrong_has_status_2_and_writes_nothing() {
-    let package = data("metadata");
+    let package = test_package("metadata");
     for arguments in [
         args![],
         args!["optimise"],
@@ -93,7 +104,7 @@ fn colours_are_for_terminals_unless_asked_for() {
 #[cfg(unix)]
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
-    let package = data("attention_block");
+    let package = test_package("attention_block");
     for arguments in [
         args!["print", package],
         args!["print", "--format", "json", package],
@@ -124,7 +135,7 @@ fn a_standard_output_that_cannot_be_written_is_an_error() {
         return;
     };
     let output = Command::new(milwright().get_program())
-        .args(args!["print", data("attention_block")])
+        .args(args!["print", test_package("attention_block")])
         .stdout(full)
         .output()
         .unwrap();

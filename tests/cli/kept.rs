@@ -4,9 +4,10 @@ use std::fs;
 
 use milwright::source::ModelFile;
 
-use crate::command::{Folder, MODEL, args, data, done, run};
+use crate::command::{Folder, MODEL, args, done, run};
 use crate::main_job::optimize;
-use crate::second_opinion::ask;
+use crate::support::folders::test_package;
+use crate::support::python::ask;
 use crate::wire::{Message, Raw, operation};
 
 /// A package with a field that no schema knows, appended to the message at a path.
@@ -125,7 +126,7 @@ fn descriptions_metadata_and_other_stages_survive_the_default_pipeline_byte_for_
     ] {
         let folder = Folder::new();
         let out = folder.join("out.mlpackage");
-        let report = optimize(&data(name), &out, "default");
+        let report = optimize(&test_package(name), &out, "default");
         assert_ne!(report["ops_before"], report["ops_after"], "{name}");
         let model = |path: &std::path::Path| {
             ModelFile::open(path)
@@ -135,7 +136,7 @@ fn descriptions_metadata_and_other_stages_survive_the_default_pipeline_byte_for_
                 .model_bytes()
                 .to_vec()
         };
-        let before = besides_programs(&model(&data(name)));
+        let before = besides_programs(&model(&test_package(name)));
         let after = besides_programs(&model(&out));
         assert!(before == after, "{name}");
         assert!(before.0.len() >= 2, "{name}");
@@ -157,8 +158,8 @@ fn coremltools_reads_the_same_description_after_the_default_pipeline() {
         .iter()
         .map(|name| {
             let out = folder.join(&format!("{name}.mlpackage"));
-            optimize(&data(name), &out, "default");
-            vec![data(name), out]
+            optimize(&test_package(name), &out, "default");
+            vec![test_package(name), out]
         })
         .collect();
     let Some(lines) = ask("message_equal.py", &[], &jobs) else {
@@ -179,7 +180,7 @@ fn coremltools_reads_the_same_description_after_the_default_pipeline() {
 fn an_operation_that_the_opset_does_not_know_is_kept_with_a_warning() {
     let folder = Folder::new();
     let out = folder.join("out.mlpackage");
-    let input = data("unknown_op");
+    let input = test_package("unknown_op");
     let ran = run(args!["optimize", input, "-o", out,]);
     assert_eq!(ran.status, 0, "{}", ran.stderr);
     assert!(

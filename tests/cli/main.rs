@@ -8,6 +8,7 @@ mod kept;
 mod leftovers;
 mod listing;
 mod main_job;
+mod new_pass;
 mod numbers;
 mod optimizing;
 mod printing;
@@ -16,4 +17,6 @@ mod refusals_of_packages;
 mod refusals_of_weights;
 mod round_trip;
 mod second_opinion;
+#[path = "../support/mod.rs"]
+mod support;
 mod wire;

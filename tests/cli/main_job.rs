@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::command::{
-    Folder, args, collection, content, data_packages, defines_a_value_twice, done, in_parallel,
-    snapshot,
+    Folder, args, collection, data_packages, defines_a_value_twice, done, in_parallel, snapshot,
 };
 use crate::leftovers::leftovers;
 use crate::second_opinion::{assert_accepted, assert_equal};
+use crate::support::folders::content;
 
 /// Runs `optimize` with this pipeline; gives the report.
 pub(crate) fn optimize(input: &Path, out: &Path, pipeline: &str) -> serde_json::Value {

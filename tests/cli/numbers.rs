@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::{Folder, collection, data_packages, in_parallel};
 use crate::main_job::optimize;
-use crate::second_opinion::ask;
+use crate::support::python::ask;
 
 /// How far apart two evaluations may be, as a share of an output's largest value. Rewrites that are
 /// equal in real arithmetic leave roundings to float64, and that of an epsilon to fp32.

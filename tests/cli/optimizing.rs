@@ -2,17 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::command::{Folder, args, content, data, done, refused, snapshot};
+use crate::command::{Folder, args, done, refused, snapshot};
 use crate::second_opinion::assert_accepted;
+use crate::support::folders::{content, test_package};
 
 #[test]
 fn the_summary_for_people() {
-    let ran = done(args!["optimize", "--dry-run", data("attention_block")]);
+    let ran = done(args![
+        "optimize",
+        "--dry-run",
+        test_package("attention_block")
+    ]);
     snapshot("optimize_attention_block", &ran.stderr);
-    let ran = done(args!["optimize", "--dry-run", data("rmsnorm_ios16")]);
+    let ran = done(args![
+        "optimize",
+        "--dry-run",
+        test_package("rmsnorm_ios16")
+    ]);
     snapshot("optimize_rmsnorm_ios16", &ran.stderr);
 }
 
@@ -20,7 +30,7 @@ fn the_summary_for_people() {
 fn the_report_keeps_its_contract() {
     let folder = Folder::new();
     let (out, report) = (folder.join("out.mlpackage"), folder.join("report.json"));
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     done(args![
         "optimize", "-q", input, "-o", out, "--report", report
     ]);
@@ -66,7 +76,7 @@ fn the_report_keeps_its_contract() {
 fn a_dry_run_needs_no_output_writes_nothing_and_still_reports() {
     let folder = Folder::new();
     let report = folder.join("report.json");
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     done(args!["optimize", "--dry-run", input, "--report", report]);
     assert_eq!(folder.names(), ["report.json"]);
     let found: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
@@ -89,7 +99,7 @@ fn rewrites(report: &Value) -> u64 {
 #[test]
 fn a_limit_on_rewrites_stops_after_exactly_so_many_and_each_result_is_whole() {
     let folder = Folder::new();
-    let input = data("attention_block");
+    let input = test_package("attention_block");
     let run = |limit: Option<u64>| {
         let name = limit.map_or("all".to_owned(), |limit| limit.to_string());
         let out = folder.join(&format!("{name}.mlpackage"));
@@ -121,7 +131,7 @@ fn a_limit_on_rewrites_stops_after_exactly_so_many_and_each_result_is_whole() {
 
 #[test]
 fn passes_alone_are_the_pipeline_and_beside_one_they_come_after_it() {
-    let input = data("pow_zoo");
+    let input = test_package("pow_zoo");
     let ids = |arguments: &[&str]| -> Vec<String> {
         let folder = Folder::new();
         let report = folder.join("report.json");
@@ -160,7 +170,7 @@ fn options_of_passes_come_in_the_text_or_by_set() {
     let text = |arguments: &[&str]| {
         let folder = Folder::new();
         let out = folder.join("out.mil");
-        let mut all = args!["optimize", "-q", data("pow_zoo"), "-o", out];
+        let mut all = args!["optimize", "-q", test_package("pow_zoo"), "-o", out];
         all.extend(arguments.iter().map(std::ffi::OsString::from));
         done(all);
         fs::read_to_string(out).unwrap()
@@ -225,7 +235,7 @@ fn options_that_no_pass_takes_are_refused_before_anything_is_read() {
 #[test]
 fn the_program_is_printed_around_passes_on_request() {
     let print = |when: &str| {
-        let input = data("metadata");
+        let input = test_package("metadata");
         done(args!["optimize", "-q", "--dry-run", "--print", when, input]).stdout
     };
     let headings = |text: &str| -> Vec<String> {
@@ -247,7 +257,7 @@ fn the_program_is_printed_around_passes_on_request() {
 #[test]
 fn remarks_say_what_was_done_and_what_was_not() {
     let remarks = |which: &str| {
-        let input = data("rmsnorm_ios16");
+        let input = test_package("rmsnorm_ios16");
         done(args!["optimize", "--dry-run", "--remarks", which, input]).stderr
     };
     let of_kind = |text: &str, kind: &str| text.matches(&format!(": {kind} at ")).count();
@@ -270,7 +280,7 @@ fn timings_name_every_pass() {
         "optimize",
         "--dry-run",
         "--timings",
-        data("metadata")
+        test_package("metadata")
     ]);
     let lines = ran.stderr.lines().filter(|line| line.contains(" ms  "));
     assert_eq!(lines.count(), 7, "{}", ran.stderr);
@@ -281,7 +291,7 @@ fn an_output_that_ends_in_mil_is_the_text_of_the_result() {
     let folder = Folder::new();
     let (package, text) = (folder.join("out.mlpackage"), folder.join("out.mil"));
     // Without blobs, so that none moves.
-    let input = data("pow_zoo");
+    let input = test_package("pow_zoo");
     done(args!["optimize", "-q", input, "-o", package]);
     done(args!["optimize", "-q", input, "-o", text]);
     let printed = done(args!["print", package]).stdout;
@@ -295,7 +305,12 @@ fn an_output_that_ends_in_mil_is_the_text_of_the_result() {
         assert_eq!(mode(&text), mode(&plain));
     }
     refused(
-        args!["optimize", data("pipeline"), "-o", folder.join("two.mil")],
+        args![
+            "optimize",
+            test_package("pipeline"),
+            "-o",
+            folder.join("two.mil")
+        ],
         &["two.mil", "pipeline"],
     );
 }
@@ -317,4 +332,84 @@ fn the_input_is_never_touched() {
         &["input"],
     );
     assert!(content(&package) == before);
+}
+
+/// A text of which fuse-casts turns a constant of this many fp32 elements into fp16.
+fn text_with_a_constant(folder: &Folder, elements: usize) -> PathBuf {
+    let all = elements + 2;
+    let path = folder.join("in.mil");
+    let text = format!(
+        "program(1.3)\n{{\n    func main<ios18>(tensor<fp16, [2]> x) {{
+        tensor<fp32, [{elements}]> k = const()[val = tensor<fp32, [{elements}]>(fill(0.5))];
+        tensor<fp32, [2]> a = cast(x = x, dtype = string(\"fp32\"));
+        tensor<fp32, [{all}]> t = concat(values = (a, k), axis = int32(0), interleave = bool(false));
+        tensor<fp16, [{all}]> d = cast(x = t, dtype = string(\"fp16\"));
+        tensor<fp16, [{all}]> y = relu(x = d);\n    }} -> (y);\n}}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_constant_that_a_pass_made_is_a_literal_of_the_text() {
+    let folder = Folder::new();
+    let (input, out) = (text_with_a_constant(&folder, 12), folder.join("out.mil"));
+    done(args![
+        "optimize",
+        input,
+        "--passes",
+        "fuse-casts",
+        "-o",
+        out
+    ]);
+    let text = fs::read_to_string(&out).unwrap();
+    let literal = format!("tensor<fp16, [12]>([{}])", ["0x1p-1"; 12].join(", "));
+    assert!(text.contains(&literal), "{text}");
+    assert!(!text.contains("@new"), "{text}");
+    assert_eq!(done(args!["print", out]).stdout, text);
+    let package = folder.join("out.mlpackage");
+    done(args!["build", out, "-o", package]);
+    assert_eq!(done(args!["print", package]).stdout, text);
+}
+
+#[test]
+fn a_constant_too_large_for_a_text_needs_a_folder_for_weights() {
+    let folder = Folder::new();
+    let (input, out) = (
+        text_with_a_constant(&folder, 40_000),
+        folder.join("out.mil"),
+    );
+    let optimize = args!["optimize", input, "--passes", "fuse-casts", "-o", out];
+    let words = [
+        "d_fuse_casts",
+        "80000 bytes",
+        "--weights-dir DIR",
+        "out.mil",
+    ];
+    refused(&optimize, &words);
+    assert_eq!(folder.names(), ["in.mil"]);
+
+    let weights = folder.join("weights");
+    done(optimize.into_iter().chain(args!["--weights-dir", weights]));
+    let text = fs::read_to_string(&out).unwrap();
+    assert!(text.contains("BLOBFILE"), "{text}");
+    assert!(!text.contains("@new"), "{text}");
+    let package = folder.join("out.mlpackage");
+    done(args!["build", out, "-o", package]);
+    let same = done(args!["diff", "--weights", out, package]);
+    assert_eq!(same.stdout, "no differences\n");
+}
+
+#[test]
+fn data_that_a_text_spells_out_is_printed_whole() {
+    let folder = Folder::new();
+    let path = folder.join("in.mil");
+    let elements = vec!["0x1p+0"; 100].join(", ");
+    let text = format!(
+        "program(1.3)\n{{\n    func main<ios18>(tensor<fp16, [100]> x) {{
+            tensor<fp16, [100]> k = const()[val = tensor<fp16, [100]>(@new(fp16, 100) [{elements}])];
+            tensor<fp16, [100]> y = add(x = x, y = k);\n        }} -> (y);\n}}\n"
+    );
+    fs::write(&path, &text).unwrap();
+    assert_eq!(done(args!["print", path]).stdout, text);
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::command::{Folder, args, data, data_packages, done, refused, snapshot};
+use crate::command::{Folder, args, data_packages, done, refused, snapshot};
+use crate::support::folders::test_package;
 
 #[test]
 fn every_package_prints_in_every_format() {
@@ -24,7 +25,7 @@ fn the_summary_for_people() {
         "print",
         "--format",
         "summary",
-        data("attention_block")
+        test_package("attention_block")
     ])
     .stdout;
     // The first line is the path.
@@ -38,7 +39,10 @@ fn the_dialect_follows_the_opset_unless_it_is_given() {
         let text = done(arguments).stdout;
         text.lines().next().unwrap().to_owned()
     };
-    let (old, new) = (data("rmsnorm_ios16"), data("attention_block"));
+    let (old, new) = (
+        test_package("rmsnorm_ios16"),
+        test_package("attention_block"),
+    );
     assert_eq!(first(args!["print", old]), "program(1.0)");
     assert_eq!(first(args!["print", new]), "program(1.3)");
     assert_eq!(
@@ -53,7 +57,7 @@ fn the_dialect_follows_the_opset_unless_it_is_given() {
 
 #[test]
 fn one_function_of_several_prints_alone() {
-    let package = data("multifunction");
+    let package = test_package("multifunction");
     let both = done(args!["print", package]).stdout;
     let one = done(args!["print", "--function", "decode", package]).stdout;
     assert!(both.contains("func decode<") && both.contains("func prefill<"));
@@ -66,7 +70,7 @@ fn one_function_of_several_prints_alone() {
 
 #[test]
 fn types_of_operands_are_shown_on_request() {
-    let package = data("metadata");
+    let package = test_package("metadata");
     let plain = done(args!["print", package]).stdout;
     let typed = done(args!["print", "--types", package]).stdout;
     assert_ne!(plain, typed);
@@ -75,7 +79,7 @@ fn types_of_operands_are_shown_on_request() {
 
 #[test]
 fn a_pipeline_prints_each_program_under_the_name_of_its_stage() {
-    let text = done(args!["print", data("pipeline")]).stdout;
+    let text = done(args!["print", test_package("pipeline")]).stdout;
     let headings: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("// "))
@@ -88,7 +92,7 @@ fn a_pipeline_prints_each_program_under_the_name_of_its_stage() {
 fn the_same_text_comes_from_a_zip_and_a_bare_model_file() {
     let folder = Folder::new();
     let zip = folder.join("a.zip");
-    let package = data("metadata");
+    let package = test_package("metadata");
     done(args![
         "optimize",
         "-q",

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use milwright::model::Model;
 
-use crate::command::{Folder, MODEL, args, copy_tree, data, data_folder, run};
+use crate::command::{Folder, MODEL, args, run};
+use crate::support::folders::{copy_tree, test_package, test_packages};
 use crate::wire::{BLOCK, FUNCTION, Message, OPERATIONS, Raw, operation};
 
 /// A package whose model file is changed.
@@ -20,7 +21,7 @@ fn with_model(name: &str, change: impl FnOnce(&mut Message)) -> Folder {
 }
 
 fn model_bytes(name: &str) -> Vec<u8> {
-    fs::read(data(name).join(MODEL)).unwrap()
+    fs::read(test_package(name).join(MODEL)).unwrap()
 }
 
 #[test]
@@ -83,13 +84,16 @@ fn a_wrong_wire_type() {
 #[test]
 fn a_neural_network() {
     let folder = Folder::new();
-    copy_tree(&data("neural_network"), &folder.join("in.mlpackage"));
+    copy_tree(
+        &test_package("neural_network"),
+        &folder.join("in.mlpackage"),
+    );
     folder.refuses(&["neuralNetwork", "only ML Programs"]);
 }
 
 #[test]
 fn a_pipeline_without_a_program() {
-    let network = fs::read(data_folder().join("neural_network.mlpackage").join(MODEL)).unwrap();
+    let network = fs::read(test_packages().join("neural_network.mlpackage").join(MODEL)).unwrap();
     let (folder, package) = Folder::with_copy_of("metadata");
     let stages = Message::default().with(1, Raw::Bytes(network));
     let model = Message::default()

@@ -9,7 +9,8 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::command::{Folder, MODEL, args, content, data, done, milwright, refused};
+use crate::command::{Folder, MODEL, args, done, milwright, refused};
+use crate::support::folders::{content, test_package};
 
 /// A copy of a package whose manifest is changed by a replacement.
 fn with_manifest(from: &str, to: &str) -> Folder {
@@ -105,7 +106,7 @@ fn zip(path: &Path, entries: &[(&str, &[u8])], method: CompressionMethod) {
 }
 
 fn entries() -> Vec<(String, Vec<u8>)> {
-    content(&data("metadata"))
+    content(&test_package("metadata"))
         .into_iter()
         .map(|(path, bytes)| (path.to_str().unwrap().to_owned(), bytes))
         .collect()
@@ -240,7 +241,7 @@ fn a_full_disk_leaves_nothing() {
     }
     for name in ["out.mlpackage", "out.zip", "out.mil"] {
         let out = folder.0.join(name);
-        let package = data("attention_block");
+        let package = test_package("attention_block");
         let line = refused(
             args!["optimize", package, "-o", out],
             &[name, "No space left"],

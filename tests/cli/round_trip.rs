@@ -9,9 +9,10 @@ use milwright::package::SaveOptions;
 use milwright::source::{Missing, ModelFile};
 
 use crate::command::{
-    Folder, args, collection, content, data_packages, defines_a_value_twice, done, in_parallel,
+    Folder, args, collection, data_packages, defines_a_value_twice, done, in_parallel,
 };
 use crate::second_opinion::{assert_accepted, assert_equal};
+use crate::support::folders::content;
 
 /// Runs `optimize --pipeline none` through the binary.
 fn none(input: &Path, out: &Path) {

@@ -1,53 +1,10 @@
-//! The scripts that ask coremltools and numpy; run when `MILWRIGHT_PYTHON` names a Python that has
-//! both.
+//! What the scripts that ask coremltools must say of a package before and after.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// Runs a script over a list of jobs, each a line of paths; gives one JSON object for each job, in
-/// order. `None`, and a word about it, if there is no Python.
-pub(crate) fn ask(script: &str, options: &[&str], jobs: &[Vec<PathBuf>]) -> Option<Vec<Value>> {
-    let Some(python) = std::env::var_os("MILWRIGHT_PYTHON") else {
-        println!("skipped: MILWRIGHT_PYTHON is not set");
-        return None;
-    };
-    if jobs.is_empty() {
-        return Some(Vec::new());
-    }
-    let list = tempfile::NamedTempFile::new().unwrap();
-    let lines: Vec<String> = jobs
-        .iter()
-        .map(|job| {
-            let paths: Vec<_> = job.iter().map(|path| path.display().to_string()).collect();
-            paths.join("\t")
-        })
-        .collect();
-    fs::write(list.path(), lines.join("\n")).unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/second_opinion");
-    let output = Command::new(python)
-        .arg(folder.join(script))
-        .arg("--pairs")
-        .arg(list.path())
-        .args(options)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    // Status 1 says that something differs, which the lines tell better.
-    assert!(
-        matches!(output.status.code(), Some(0 | 1)),
-        "{script}: {errors}"
-    );
-    let text = String::from_utf8(output.stdout).unwrap();
-    let found: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(found.len(), jobs.len(), "{script}: {errors}");
-    Some(found)
-}
+use crate::support::python::ask;
 
 /// Panics unless coremltools parses both packages of each pair to equal messages, and all other
 /// files are equal.

@@ -1,14 +1,11 @@
 //! The command as scripts see it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use assert_cmd::cargo::CommandCargoExt as _;
 
-fn package(name: &str) -> PathBuf {
-    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packages");
-    packages.join(format!("{name}.mlpackage"))
-}
+use crate::support::folders::test_package;
 
 fn diff(arguments: &[&Path]) -> Output {
     let mut command = Command::cargo_bin("milwright").expect("the binary is built");
@@ -22,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn the_exit_status_says_same_different_or_could_not() {
-    let (one, other) = (package("rmsnorm_ios16"), package("rmsnorm_fp32"));
+    let (one, other) = (test_package("rmsnorm_ios16"), test_package("rmsnorm_fp32"));
     let same = diff(&[&one, &one]);
     assert_eq!(same.status.code(), Some(0));
     assert_eq!(text(&same.stdout), "no differences\n");
@@ -42,7 +39,7 @@ fn the_exit_status_says_same_different_or_could_not() {
 
 #[test]
 fn json_holds_the_edits() {
-    let (one, other) = (package("rmsnorm_ios16"), package("rmsnorm_fp32"));
+    let (one, other) = (test_package("rmsnorm_ios16"), test_package("rmsnorm_fp32"));
     let output = diff(&[&one, &other, "--format".as_ref(), "json".as_ref()]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(document["version"], 1);
@@ -56,7 +53,7 @@ fn json_holds_the_edits() {
 fn a_text_that_was_printed_has_no_differences_from_its_package() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("printed.mil");
-    let source = package("attention_block");
+    let source = test_package("attention_block");
     let mut print = Command::cargo_bin("milwright").expect("the binary is built");
     let printed = print.arg("print").arg(&source).output().expect("it runs");
     std::fs::write(&path, printed.stdout).expect("a writable folder");

@@ -1,10 +1,7 @@
 //! Whole packages: with themselves, before and after passes, and as Core ML's compiler left them.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use milwright::diff::{self, Blobs, Comparison, NoBlobs, Options, Side};
 use milwright::ir::Program;
@@ -15,32 +12,8 @@ use milwright::passes::ALL;
 use milwright::source::ModelFile;
 use milwright::text::{PrintOptions, parse, program_text};
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The models to compare; without them some tests have nothing to do.
-fn corpus() -> Option<PathBuf> {
-    std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from)
-}
-
-/// All packages below a folder, sorted.
-fn packages(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a readable folder") {
-            let path = entry.expect("a readable folder").path();
-            if path.extension().is_some_and(|own| own == "mlpackage") {
-                found.push(path);
-            } else if path.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
+use crate::support::folders::{corpus, packages_below, root, test_package, test_packages};
+use crate::support::python::ask;
 
 fn compare(before: &Model, after: &Model, blobs: (&dyn Blobs, &dyn Blobs)) -> Comparison {
     let (parts_a, parts_b) = (before.programs(), after.programs());
@@ -64,7 +37,7 @@ fn side<'a>(part: &'a milwright::model::Part<'a>, blobs: &'a dyn Blobs) -> Side<
 /// Compares each package that opens with itself, encoded and decoded again.
 fn check_with_themselves(folder: &Path) -> usize {
     let mut count = 0;
-    for path in packages(folder) {
+    for path in packages_below(folder) {
         // Some packages hold other kinds of model.
         let Ok(file) = ModelFile::open(&path) else {
             continue;
@@ -88,7 +61,7 @@ fn check_with_themselves(folder: &Path) -> usize {
 
 #[test]
 fn test_packages_do_not_differ_from_themselves() {
-    let count = check_with_themselves(&root().join("tests/data/packages"));
+    let count = check_with_themselves(&test_packages());
     assert!(count >= 20, "only {count} packages");
 }
 
@@ -116,10 +89,10 @@ fn optimized(program: &Program, blobs: &dyn milwright::pass::Blobs, pass: &str) 
 
 #[test]
 fn what_each_pass_does_to_the_test_packages_is_shown() {
-    for pass in ALL {
+    for pass in ALL.iter().filter(|pass| !pass.is_draft()) {
         let id = pass.meta().id;
         let mut report = String::new();
-        for path in packages(&root().join("tests/data/packages")) {
+        for path in packages_below(&test_packages()) {
             let Ok(file) = ModelFile::open(&path) else {
                 continue;
             };
@@ -250,32 +223,13 @@ fn statements(model: &Model) -> Vec<String> {
     lines
 }
 
-/// What coremltools' parser finds first to differ in each pair; `None` where nothing does.
-fn second_opinion(python: OsString, pairs: &[(PathBuf, PathBuf)]) -> Vec<Option<String>> {
-    let mut child = Command::new(python)
-        .arg(root().join("tests/second_opinion/message_equal.py"))
-        .args(["--pairs", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("MILWRIGHT_PYTHON runs");
-    let mut list = String::new();
-    for (before, after) in pairs {
-        writeln!(list, "{}\t{}", before.display(), after.display()).expect("a string");
-    }
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(list.as_bytes()).expect("the script reads");
-    drop(stdin);
-    let output = child.wait_with_output().expect("the script ends");
-    let lines: Vec<Option<String>> = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(|line| {
-            let line: serde_json::Value = serde_json::from_str(line).expect("a JSON line");
-            line["difference"].as_str().map(str::to_owned)
-        })
-        .collect();
-    assert_eq!(lines.len(), pairs.len());
-    lines
+/// What coremltools' parser finds first to differ in each pair, `None` where nothing does; and
+/// nothing at all where there is no Python.
+fn second_opinion(pairs: &[(PathBuf, PathBuf)]) -> Option<Vec<Option<String>>> {
+    let jobs: Vec<Vec<&Path>> = pairs.iter().map(|(a, b)| vec![&**a, &**b]).collect();
+    let lines = ask("message_equal.py", &[], &jobs)?;
+    let difference = |line: &serde_json::Value| line["difference"].as_str().map(str::to_owned);
+    Some(lines.iter().map(difference).collect())
 }
 
 #[test]
@@ -283,8 +237,7 @@ fn pairs_of_the_corpus_differ_where_coremltools_says_so() {
     let Some(corpus) = corpus() else { return };
     let pairs = pairs(&corpus);
     assert!(pairs.len() >= 200, "only {} pairs", pairs.len());
-    let python = std::env::var_os("MILWRIGHT_PYTHON");
-    let opinions = python.map(|python| second_opinion(python, &pairs));
+    let opinions = second_opinion(&pairs);
     let mut different = 0;
     let mut unopened = 0;
     let mut quiet = Vec::new();
@@ -320,7 +273,7 @@ fn pairs_of_the_corpus_differ_where_coremltools_says_so() {
 
 #[test]
 fn programs_without_their_weights_are_compared() {
-    let path = root().join("tests/data/packages/attention_block.mlpackage");
+    let path = test_package("attention_block");
     let file = ModelFile::open(&path).expect("a test package");
     let comparison = compare(&file.model, &file.model, (&NoBlobs, &NoBlobs));
     assert!(comparison.is_same());

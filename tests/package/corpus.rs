@@ -1,36 +1,16 @@
 //! Every package of a collection goes in and comes out again. `MILWRIGHT_CORPUS` names its folder.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use milwright::package::{BlobRef, Kind, Package, SaveOptions, WeightsPlan};
 
 use crate::sample::content;
+use crate::support::folders::{corpus, found_below};
 
 /// All packages and compiled models below a folder; `None` if there is no collection.
 fn packages() -> Option<Vec<PathBuf>> {
-    let Some(root) = env::var_os("MILWRIGHT_CORPUS") else {
-        println!("skipped: MILWRIGHT_CORPUS is not set");
-        return None;
-    };
-    let mut pending = vec![PathBuf::from(root)];
-    let mut found = Vec::new();
-    while let Some(folder) = pending.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.is_dir() {
-                continue;
-            }
-            let ending = path.extension().unwrap_or_default();
-            if ending == "mlpackage" || ending == "mlmodelc" {
-                found.push(path);
-            } else {
-                pending.push(path);
-            }
-        }
-    }
-    found.sort();
+    let mut found = found_below(&corpus()?, &["mlpackage", "mlmodelc"]);
+    found.retain(|path| path.is_dir());
     assert!(found.len() > 10, "the collection is there");
     Some(found)
 }

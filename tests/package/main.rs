@@ -13,5 +13,7 @@ mod open;
 mod peer;
 mod sample;
 mod save;
+#[path = "../support/mod.rs"]
+mod support;
 mod weights;
 mod zips;

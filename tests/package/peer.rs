@@ -1,14 +1,13 @@
 //! The blob storage against coremltools' own writer and reader, and a written package against its
 //! own loader. Runs when `MILWRIGHT_PYTHON` names a Python that has coremltools.
 
-use std::env;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use milwright::package::{BlobDType, NewBlob, SaveOptions, Weights, WeightsPlan, weights};
 
 use crate::sample::{MODEL_BYTES, Sample, weight_file};
+use crate::support::python::output_of;
 
 /// Types that coremltools' Python binding can write and read, by the words of both sides: MIL's,
 /// the binding's and numpy's.
@@ -68,18 +67,7 @@ fn packed(dtype: BlobDType) -> Vec<u8> {
 
 /// Runs Python code after [`PRELUDE`] and gives its output; `None` if there is no Python to run.
 fn python(code: &str, arguments: &[&Path]) -> Option<String> {
-    let Some(python) = env::var_os("MILWRIGHT_PYTHON") else {
-        println!("skipped: MILWRIGHT_PYTHON is not set");
-        return None;
-    };
-    let output = Command::new(python)
-        .args(["-W", "ignore", "-c", &format!("{PRELUDE}{code}")])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    Some(String::from_utf8(output.stdout).unwrap())
+    output_of(&format!("{PRELUDE}{code}"), arguments)
 }
 
 /// Python that goes over all types as `(name, bits, numpy)`.

@@ -16,12 +16,21 @@ pub(crate) struct Case {
     pub(crate) pipeline: Pipeline,
     pub(crate) silent: bool,
     pub(crate) issues: Vec<String>,
+    /// Why no sample can be evaluated.
+    pub(crate) not_evaluated: Option<String>,
     pub(crate) blobs: Weights,
 }
 
 /// Data of weight files, from comments.
 #[derive(Default)]
 pub(crate) struct Weights(BTreeMap<BlobRef, Vec<u8>>);
+
+impl Weights {
+    /// All data, by where it is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&BlobRef, &[u8])> {
+        self.0.iter().map(|(blob, bytes)| (blob, bytes.as_slice()))
+    }
+}
 
 impl Blobs for Weights {
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
@@ -35,6 +44,7 @@ impl Case {
         let mut options = String::new();
         let mut silent = false;
         let mut issues = Vec::new();
+        let mut not_evaluated = None;
         let mut blobs = Weights::default();
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
@@ -44,6 +54,8 @@ impl Case {
                 options = format!("{{{}}}", text.trim());
             } else if let Some(text) = comment.strip_prefix("expect-issue:") {
                 issues.push(text.trim().to_owned());
+            } else if let Some(text) = comment.strip_prefix("not evaluated:") {
+                not_evaluated = Some(text.trim().to_owned());
             } else if let Some(text) = comment.strip_prefix("blob ") {
                 let (blob, bytes) = blob(text).ok_or_else(|| format!("not a blob: {comment}"))?;
                 blobs.0.insert(blob, bytes);
@@ -64,14 +76,20 @@ impl Case {
             pipeline,
             silent,
             issues,
+            not_evaluated,
             blobs,
         })
     }
 
     /// Whether the case must stay as it is.
     pub(crate) fn is_negative(&self) -> bool {
-        self.name.starts_with("no_")
+        is_negative(&self.name)
     }
+}
+
+/// Whether the case of this name must stay as it is.
+pub(crate) fn is_negative(name: &str) -> bool {
+    name.starts_with("no_")
 }
 
 /// `FILE OFFSET: 00 3c …`.

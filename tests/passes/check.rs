@@ -1,14 +1,13 @@
 //! What must hold of every case, whatever the pass.
 
-use std::fs;
-use std::path::Path;
-
-use milwright::ir::{BlobRef, Content, Program};
-use milwright::model::{Model, Placements};
-use milwright::pass::{Manager, Outcome, Pass, RemarkKind, Settings, Silent, verify};
+use milwright::ir::Program;
+use milwright::pass::{
+    Exactness, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, verify,
+};
 use milwright::text::{PrintOptions, diff, parse, program_text};
 
 use crate::case::Case;
+use crate::{evaluate, package};
 
 /// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
 ///
@@ -18,25 +17,38 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     known_issues(case, &case.program, "before")?;
     let before = print(case, &case.program);
     reads_back(case, &before)?;
-    survives_the_file(case, &case.program, &before)?;
+    package::survives(case, &case.program, &before)?;
 
     let mut program = case.program.clone();
     let outcome = run(case, passes, &mut program)?;
     let after = print(case, &program);
     known_issues(case, &program, "after")?;
     reads_back(case, &after)?;
-    survives_the_file(case, &program, &after)?;
+    package::survives(case, &program, &after)?;
     meant(case, &outcome, before != after)?;
 
+    let computed = program.clone();
     let again = run(case, passes, &mut program)?;
     if again.rewrites() > 0 || print(case, &program) != after {
         let change = diff::changed_lines(&after, &print(case, &program), 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
+    let exactness = exactness(case, passes)?;
+    evaluate::equivalent(case, &case.program, &computed, exactness)?;
     Ok(report(&outcome, &before, &after))
 }
 
-fn print(case: &Case, program: &Program) -> String {
+/// How exact the pass says that it is.
+fn exactness(case: &Case, passes: &[&'static dyn Pass]) -> Result<Exactness, String> {
+    let pass = case.pipeline.steps.iter().find_map(|step| match step {
+        Step::Pass { id, .. } => passes.iter().find(|pass| pass.meta().id == id),
+        Step::Group(_) => None,
+    });
+    pass.map(|pass| pass.meta().exactness)
+        .ok_or_else(|| "its pipeline has no pass".to_owned())
+}
+
+pub(crate) fn print(case: &Case, program: &Program) -> String {
     let options = PrintOptions {
         dialect: Some(case.dialect),
         inline_new: true,
@@ -46,7 +58,7 @@ fn print(case: &Case, program: &Program) -> String {
 }
 
 /// The verifier finds what the case names, and nothing else.
-fn known_issues(case: &Case, program: &Program, when: &str) -> Result<(), String> {
+pub(crate) fn known_issues(case: &Case, program: &Program, when: &str) -> Result<(), String> {
     let issues = verify::issues(program);
     for issue in &issues {
         if !case.issues.iter().any(|known| issue.contains(known)) {
@@ -64,47 +76,13 @@ fn known_issues(case: &Case, program: &Program, when: &str) -> Result<(), String
 }
 
 /// The text reads back to a program with the same text.
-fn reads_back(case: &Case, text: &str) -> Result<(), String> {
-    let parsed = parse(text, "printed").map_err(|errors| format!("{}\n{text}", errors[0]))?;
+pub(crate) fn reads_back(case: &Case, text: &str) -> Result<(), String> {
+    let parsed = parse(text, "printed")
+        .map_err(|errors| format!("its text does not read back: {}\n{text}", errors[0]))?;
     let again = print(case, &parsed.program);
     if again != text {
         let change = diff::changed_lines(text, &again, 1);
         return Err(format!("its text reads back as another program:\n{change}"));
-    }
-    Ok(())
-}
-
-/// A model file with the program gives it back unchanged.
-fn survives_the_file(case: &Case, program: &Program, text: &str) -> Result<(), String> {
-    let template = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/packages/no_weights_dir.mlpackage/Data/com.apple.CoreML/model.mlmodel");
-    let bytes = fs::read(template).map_err(|error| error.to_string())?;
-    let mut model = Model::decode(&bytes).map_err(|error| error.to_string())?;
-    for place in model.programs_mut() {
-        *place = program.clone();
-    }
-    let mut placements = Placements::default();
-    let mut offset = 1 << 40;
-    model.for_each_blob(|value| {
-        if let Content::New(new) = &value.content {
-            let file = "@model_path/weights/weight.bin".to_owned();
-            placements.place_new(new, BlobRef { file, offset });
-            offset += 64;
-        }
-    });
-    let bytes = model
-        .encode(&placements)
-        .map_err(|error| error.to_string())?;
-    let mut read = Model::decode(&bytes).map_err(|error| error.to_string())?;
-    let Some(decoded) = read.programs_mut().pop() else {
-        return Err("the model file has no program".to_owned());
-    };
-    let again = print(case, decoded);
-    // New data has become a reference to the weight file.
-    let has_new = offset > 1 << 40;
-    if !has_new && again != text {
-        let change = diff::changed_lines(text, &again, 1);
-        return Err(format!("the model file holds another program:\n{change}"));
     }
     Ok(())
 }
@@ -137,7 +115,7 @@ fn run(
 }
 
 /// The pass changed what it should, says so, and gives reasons where it should not.
-fn meant(case: &Case, outcome: &Outcome, changed: bool) -> Result<(), String> {
+pub(crate) fn meant(case: &Case, outcome: &Outcome, changed: bool) -> Result<(), String> {
     let rewrites = outcome.rewrites();
     if changed != (rewrites > 0) {
         let does = if changed { "changed" } else { "did not change" };

@@ -7,6 +7,9 @@ use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, one};
 use crate::tensor::Tensor;
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
         "fill" => |call| filled(call, &shape_of(call)?),

@@ -1,24 +1,23 @@
 //! Evaluation of the random ops.
 //!
 //! Core ML does not say which numbers a seed gives. Here a seed gives the same numbers in every run:
-//! those of PCG XSL RR 128/64 (MCG), turned into the distribution by `rand_distr`. A missing seed,
-//! or −1, takes one that differs from op to op but not from run to run.
+//! those of PCG64 (O'Neill 2014). A missing seed, or −1, takes one that differs from op to op but not
+//! from run to run.
 
-use rand_distr::{Distribution as _, StandardNormal, StandardUniform};
-use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::SeedableRng as _;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
 use super::evaluate::shape_of;
 use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Results, one};
 use crate::tensor::Tensor;
 
-fn generator(call: &Call) -> Result<Pcg64Mcg, EvalError> {
+fn generator(call: &Call) -> Result<Pcg64, EvalError> {
     let seed = match call.int_or("seed", -1)? {
         -1 => call.seed,
         seed => seed as u64,
     };
-    Ok(Pcg64Mcg::seed_from_u64(seed))
+    Ok(Pcg64::seed_from_u64(seed))
 }
 
 /// The element type that a parameter sets.
@@ -30,7 +29,7 @@ fn dtype_of(call: &Call, parameter: &'static str) -> Result<DType, EvalError> {
 }
 
 /// A tensor of the argument `shape` whose elements `draw` gives.
-fn drawn(call: &Call, dtype: DType, mut draw: impl FnMut(&mut Pcg64Mcg) -> f32) -> Results {
+fn drawn(call: &Call, dtype: DType, mut draw: impl FnMut(&mut Pcg64) -> f32) -> Results {
     let shape = shape_of(call)?;
     let count = call.room_for(&shape)?;
     let mut generator = generator(call)?;
@@ -39,8 +38,16 @@ fn drawn(call: &Call, dtype: DType, mut draw: impl FnMut(&mut Pcg64Mcg) -> f32) 
 }
 
 /// A number in \[0, 1).
-fn unit(generator: &mut Pcg64Mcg) -> f64 {
-    StandardUniform.sample(generator)
+fn unit(generator: &mut Pcg64) -> f64 {
+    const BITS: u32 = f64::MANTISSA_DIGITS;
+    (generator.next_u64() >> (64 - BITS)) as f64 / (1u64 << BITS) as f64
+}
+
+/// A number of the standard normal distribution, by the method of Box and Muller (1958).
+fn standard_normal(generator: &mut Pcg64) -> f64 {
+    // 1 − u is in (0, 1], so that its logarithm is finite.
+    let radius = (-2.0 * (1.0 - unit(generator)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * unit(generator)).cos()
 }
 
 /// 1 with the probability `prob`, else 0.
@@ -64,8 +71,7 @@ pub(super) fn normal(call: &Call) -> Results {
     }
     let dtype = dtype_of(call, "mean")?;
     drawn(call, dtype, |generator| {
-        let number: f64 = StandardNormal.sample(generator);
-        (f64::from(mean) + f64::from(deviation) * number) as f32
+        (f64::from(mean) + f64::from(deviation) * standard_normal(generator)) as f32
     })
 }
 

@@ -6,6 +6,9 @@ use super::places::{Places, addressed, along, along_axis};
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, one};
 use crate::tensor::{Element, Tensor, for_kind};
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
         "gather" => |call| gathered(call, along),

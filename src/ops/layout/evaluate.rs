@@ -7,6 +7,9 @@ use crate::ops::dims;
 use crate::ops::evaluate::{Call, Datum, EvalError, Kernel, Results, one};
 use crate::tensor::{Border, Tensor, axis, elements, steps, strides};
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
         "reshape" => reshape,

@@ -1,13 +1,16 @@
 //! Evaluation of lists of tensors, and of `classify`.
 //!
-//! Writing beyond the end makes a list longer, the items between stay unwritten. To read an item
-//! that was never written is an error, as is an index out of range.
+//! Writing beyond the end makes a list longer. An item that was never written reads as zeros, as
+//! coremltools' own tests expect. To read an index out of range is an error.
 
 use std::sync::Arc;
 
 use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, Datum, EvalError, Kernel, Results, one};
 use crate::tensor::{Tensor, concat};
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
@@ -55,55 +58,84 @@ fn list_length(call: &Call) -> Results {
     one(Tensor::ints(DType::Int32, Vec::new(), vec![length as i64]))
 }
 
+/// The item at an index, if it was ever written.
 fn item<'a>(
     items: &'a Items,
     parameter: &'static str,
     index: i64,
-) -> Result<&'a Tensor, EvalError> {
+) -> Result<Option<&'a Tensor>, EvalError> {
     usize::try_from(index)
         .ok()
         .and_then(|index| items.get(index))
+        .map(Option::as_ref)
         .ok_or(EvalError::OutOfRange {
             parameter,
             index,
             lowest: 0,
             highest: items.len() as i64 - 1,
-        })?
-        .as_ref()
-        .ok_or_else(|| EvalError::invalid(format!("item {index} was never written")))
+        })
+}
+
+/// What stands for an item that was never written: zeros like one that was, or else of the type that
+/// the op declares behind so many `leading` dimensions.
+fn zeros(call: &Call, items: &Items, leading: usize) -> Result<Tensor, EvalError> {
+    let declared = call.result_type(0).and_then(|ty| ty.as_tensor());
+    let (dtype, shape) = match (items.iter().flatten().next(), declared) {
+        (Some(item), _) => (item.dtype(), Some(item.shape().to_vec())),
+        (None, Some(ty)) => {
+            let dims = ty.dims.iter().skip(leading);
+            let shape = dims.map(|dim| usize::try_from(dim.size()?).ok());
+            (ty.dtype, (ty.rank >= 0).then(|| shape.collect()).flatten())
+        }
+        (None, None) => (DType::Float32, None),
+    };
+    let shape = shape.ok_or_else(|| {
+        EvalError::invalid("nothing was written to the list, so its items have no shape")
+    })?;
+    call.room_for(&shape)?;
+    Ok(Tensor::zeros(dtype, shape))
 }
 
 fn list_read(call: &Call) -> Results {
-    one(item(items(call, "ls")?, "index", call.int("index")?)?.clone())
+    let items = items(call, "ls")?;
+    match item(items, "index", call.int("index")?)? {
+        Some(item) => one(item.clone()),
+        None => one(zeros(call, items, 0)?),
+    }
 }
 
-/// Of no index at all the result has the declared type, which must be known for that.
 fn list_gather(call: &Call) -> Results {
     let (items, indices) = (items(call, "ls")?, call.ints("indices")?);
-    let mut rows = Vec::with_capacity(indices.len());
-    for index in indices.iter() {
-        let item = item(items, "indices", *index)?;
-        rows.push(item.reshaped([&[1], item.shape()].concat())?);
-    }
-    let Some(first) = rows.first() else {
-        let declared = call.result_type(0).and_then(|ty| ty.as_tensor());
-        let shape = declared.and_then(|ty| {
-            let rest = ty.dims.get(1..)?.iter();
-            rest.map(|dim| usize::try_from(dim.size()?).ok()).collect()
-        });
-        return match (declared, shape) {
-            (Some(ty), Some(rest)) => {
-                let rest: Vec<usize> = rest;
-                one(Tensor::zeros(ty.dtype, [vec![0], rest].concat()))
-            }
-            _ => Err(EvalError::invalid(
-                "no item is chosen, so their shape is not known",
-            )),
-        };
+    let chosen = indices
+        .iter()
+        .map(|index| item(items, "indices", *index))
+        .collect::<Result<Vec<_>, _>>()?;
+    let blank = match chosen.iter().copied().collect::<Option<Vec<_>>>() {
+        Some(written) if !written.is_empty() => None,
+        _ => Some(zeros(call, items, 1)?),
     };
-    if rows.iter().any(|row| row.dtype() != first.dtype()) {
-        return Err(EvalError::invalid("the items differ in their element type"));
+    let rows: Vec<&Tensor> = chosen
+        .into_iter()
+        .filter_map(|row| row.or(blank.as_ref()))
+        .collect();
+    let Some(like) = rows.first().copied().or(blank.as_ref()) else {
+        return Err(EvalError::invalid("there is nothing to gather"));
+    };
+    let same = |row: &&Tensor| row.dtype() == like.dtype() && row.shape() == like.shape();
+    if !rows.iter().all(same) {
+        return Err(EvalError::invalid(
+            "the items differ in their type or shape",
+        ));
     }
+    call.room_for(&[rows.len(), like.len()])?;
+    let shape = [&[1], like.shape()].concat();
+    if rows.is_empty() {
+        return one(Tensor::zeros(like.dtype(), [&[0], like.shape()].concat()));
+    }
+    let rows = rows
+        .into_iter()
+        .map(|row| row.reshaped(shape.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
     one(concat(&rows.iter().collect::<Vec<_>>(), 0)?)
 }
 

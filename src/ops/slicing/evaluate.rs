@@ -6,6 +6,9 @@
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, one};
 use crate::tensor::{Tensor, steps};
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
         "slice_by_index" => slice_by_index,

@@ -6,6 +6,9 @@ use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, one};
 use crate::tensor::{Element, Tensor, for_kind, split_at_axis, strides};
 
+#[cfg(test)]
+mod tests;
+
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
         "argsort" => argsort,

@@ -3,17 +3,17 @@
 //! Each gives errors with a place inside the text, or is still a program; none panics.
 
 use std::fs;
-use std::path::Path;
 
 use milwright::model::Model;
 use milwright::text::{PrintOptions, parse, program_text};
+
+use crate::support::folders::test_package;
 
 /// Mutations of each kind for each text.
 const ROUNDS: u64 = 12;
 
 /// Texts of the test packages whose programs are small enough to be parsed hundreds of times.
 fn texts() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packages");
     let mut texts = Vec::new();
     for name in [
         "attention_block",
@@ -27,9 +27,7 @@ fn texts() -> Vec<(String, String)> {
         "stateful",
         "unknown_op",
     ] {
-        let file = folder.join(format!(
-            "{name}.mlpackage/Data/com.apple.CoreML/model.mlmodel"
-        ));
+        let file = test_package(name).join("Data/com.apple.CoreML/model.mlmodel");
         let model = Model::decode(&fs::read(file).expect("a test package")).expect("a model");
         for part in model.programs() {
             let text = program_text(part.program, &PrintOptions::default()).expect("a text");

@@ -3,32 +3,13 @@
 //! Over the test packages, and over all packages and compiled models below `MILWRIGHT_CORPUS`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use milwright::ir::Program;
 use milwright::model::{Model, Placements};
 use milwright::text::{Dialect, ParseError, PrintOptions, parse, program_text};
 
-/// All files with this extension below a folder, sorted.
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|own| own == extension) {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
+use crate::support::folders::{corpus, found_below, test_packages};
 
 fn print(program: &Program, dialect: Option<Dialect>) -> String {
     let options = PrintOptions {
@@ -82,8 +63,7 @@ fn check_model(path: &Path) -> usize {
 
 #[test]
 fn test_packages_go_through_their_text_unchanged() {
-    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/packages");
-    let programs: usize = files(&packages, "mlmodel")
+    let programs: usize = found_below(&test_packages(), &["mlmodel"])
         .iter()
         .map(|f| check_model(f))
         .sum();
@@ -92,10 +72,8 @@ fn test_packages_go_through_their_text_unchanged() {
 
 #[test]
 fn every_package_of_the_corpus_goes_through_its_text_unchanged() {
-    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS") else {
-        return;
-    };
-    let programs: usize = files(Path::new(&corpus), "mlmodel")
+    let Some(corpus) = corpus() else { return };
+    let programs: usize = found_below(&corpus, &["mlmodel"])
         .iter()
         .map(|file| check_model(file))
         .sum();
@@ -114,11 +92,9 @@ fn normalized(line: &str) -> String {
 
 #[test]
 fn texts_of_the_compiler_print_back_as_they_were() {
-    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS") else {
-        return;
-    };
+    let Some(corpus) = corpus() else { return };
     let mut count = 0;
-    for path in files(Path::new(&corpus), "mil") {
+    for path in found_below(&corpus, &["mil"]) {
         let origin = path.display().to_string();
         let source = fs::read_to_string(&path).expect("the corpus has text models only");
         let parsed = parse(&source, &origin).unwrap_or_else(|errors| panic!("{}", errors[0]));
