@@ -8,6 +8,7 @@
 //! Tensors are row-major and contiguous, and their buffers are shared: a clone, a reshape or a
 //! change of element type copies nothing.
 
+mod blocks;
 mod gemm;
 mod movement;
 mod packed;
@@ -31,7 +32,9 @@ pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
 pub use padding::Border;
 pub use pointwise::{Broadcast, choose, in_blocks, map, zip};
-pub use shape::{axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, strides};
+pub use shape::{
+    axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, steps, strides,
+};
 
 /// A tensor: an element type, a shape and elements in row-major order. Rank 0 is a scalar.
 #[derive(Clone, Debug)]

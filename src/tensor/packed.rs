@@ -51,7 +51,7 @@ impl Packed {
     }
 
     /// The bytes of exactly so many elements.
-    fn exactly(&self, dtype: DType, count: usize) -> Result<&[u8], TensorError> {
+    pub(super) fn exactly(&self, dtype: DType, count: usize) -> Result<&[u8], TensorError> {
         let bytes = self.bytes()?;
         let wanted = dtype
             .bits()

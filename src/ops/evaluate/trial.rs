@@ -58,6 +58,31 @@ impl Trial {
         self.with(parameter, Tensor::texts(vec![], vec![value.to_owned()]))
     }
 
+    /// With an argument that is a list of bools.
+    pub(in crate::ops) fn bools(self, parameter: &'static str, values: &[bool]) -> Self {
+        self.with(
+            parameter,
+            Tensor::bools(vec![values.len()], values.to_vec()),
+        )
+    }
+
+    /// With an argument that is one bool.
+    pub(in crate::ops) fn bool(self, parameter: &'static str, value: bool) -> Self {
+        self.with(parameter, Tensor::bools(vec![], vec![value]))
+    }
+
+    /// With one more argument, which need not be a tensor.
+    pub(in crate::ops) fn datum(mut self, parameter: &'static str, datum: Datum) -> Self {
+        self.arguments.entry(parameter).or_default().push(datum);
+        self
+    }
+
+    /// In a function of this opset.
+    pub(in crate::ops) fn opset(mut self, opset: Opset) -> Self {
+        self.opset = opset;
+        self
+    }
+
     /// Under other numerics.
     pub(in crate::ops) fn under(mut self, numerics: Numerics) -> Self {
         self.numerics = numerics;

@@ -1,7 +1,10 @@
 //! Evaluation of the ops that join, part or enlarge tensors.
 
 use crate::ops::evaluate::{Call, Datum, EvalError, Kernel, Results, in_parameter, one};
-use crate::tensor::{Border, Tensor, axis, concat as joined, strides};
+use crate::tensor::{Border, Tensor, axis, concat as joined, steps};
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
@@ -97,17 +100,14 @@ fn split(call: &Call) -> Results {
     let sizes = match (call.ints_if_any("split_sizes")?, number) {
         (None, None) => return Err(EvalError::Missing("split_sizes")),
         (None, Some(number)) => {
-            // There is a declared result for each part, so their number bounds it.
+            // An empty axis has any number of equal parts; the declared results bound it.
+            let most = length.max(call.results.len()).max(1);
             let count = usize::try_from(number)
                 .ok()
-                .filter(|count| *count == call.results.len().max(1))
-                .filter(|count| length.is_multiple_of(*count));
-            let count = count.ok_or_else(|| {
-                EvalError::invalid(format!(
-                    "{number} equal parts of {length} do not make the {} results",
-                    call.results.len()
-                ))
-            })?;
+                .filter(|count| (1..=most).contains(count) && length.is_multiple_of(*count))
+                .ok_or_else(|| {
+                    EvalError::invalid(format!("{length} has no {number} equal parts"))
+                })?;
             vec![length / count; count]
         }
         (Some(sizes), number) => {
@@ -130,7 +130,7 @@ fn split(call: &Call) -> Results {
             sizes
         }
     };
-    let steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let steps = steps(x.shape());
     let mut start = 0;
     let mut results = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -160,12 +160,12 @@ fn tile(call: &Call) -> Results {
         .map(|(size, count)| size.saturating_mul(*count))
         .collect();
     call.room_for(&shape)?;
-    let steps = strides(x.shape());
+    let steps = steps(x.shape());
     let parts = counts.iter().zip(x.shape()).zip(&steps);
     let (mut split, mut walk) = (Vec::new(), Vec::new());
     for ((count, size), step) in parts {
         split.extend([*count, *size]);
-        walk.extend([0, *step as isize]);
+        walk.extend([0, *step]);
     }
     one(x.strided(split, 0, &walk)?.reshaped(shape)?)
 }

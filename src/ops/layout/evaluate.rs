@@ -5,7 +5,10 @@ use crate::ir::Opset;
 use crate::ir::types::Dim;
 use crate::ops::dims;
 use crate::ops::evaluate::{Call, Datum, EvalError, Kernel, Results, one};
-use crate::tensor::{Border, Tensor, axis, elements, strides};
+use crate::tensor::{Border, Tensor, axis, elements, steps, strides};
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
@@ -207,7 +210,7 @@ fn reverse(call: &Call) -> Results {
         return one(x.clone());
     }
     let mut start = 0;
-    let mut steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let mut steps = steps(x.shape());
     for axis in reversed {
         start += (x.shape()[axis] as isize - 1) * steps[axis];
         steps[axis] = -steps[axis];
@@ -398,7 +401,7 @@ fn batch_to_space(call: &Call) -> Results {
     };
     let rows = cropped(whole.shape()[2], top, bottom)?;
     let columns = cropped(whole.shape()[3], left, right)?;
-    let steps: Vec<isize> = strides(whole.shape()).iter().map(|s| *s as isize).collect();
+    let steps = steps(whole.shape());
     let start = top as isize * steps[2] + left as isize * steps[3];
     one(whole.strided(vec![n, c, rows, columns], start, &steps)?)
 }

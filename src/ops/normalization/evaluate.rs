@@ -31,7 +31,7 @@ pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
 const PARALLEL_ELEMENTS: usize = 1 << 14;
 
 /// Changes every row of this length in place; `normalize` is given its index too.
-fn each_row(elements: &mut [f32], length: usize, normalize: impl Fn(usize, &mut [f32]) + Sync) {
+fn each_row(elements: &mut [f32], length: usize, normalize: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if elements.is_empty() || length == 0 {
         return;
     }
@@ -127,7 +127,7 @@ fn batch_norm(call: &Call) -> Results {
         })
         .collect();
     let mut elements = x.as_floats().map_err(in_parameter("x"))?.into_owned();
-    each_row(&mut elements, behind, |index, row| {
+    each_row(&mut elements, behind, &|index, row: &mut [f32]| {
         let channel = index % channels;
         let (mean, scale) = (mean[channel], scale[channel]);
         let beta = at(beta.as_ref(), channel, 0.0);
@@ -148,7 +148,7 @@ fn instance_norm(call: &Call) -> Results {
         vector(call, "beta", channels)?,
     );
     let mut elements = x.as_floats().map_err(in_parameter("x"))?.into_owned();
-    each_row(&mut elements, behind, |index, row| {
+    each_row(&mut elements, behind, &|index, row: &mut [f32]| {
         let channel = index % channels;
         let (mean, factor) = moments(row, epsilon);
         let scale = factor * at(gamma.as_ref(), channel, 1.0);
@@ -192,7 +192,7 @@ fn layer_norm(call: &Call) -> Results {
         x.transposed(&order)?
     };
     let mut elements = ordered.as_floats().map_err(in_parameter("x"))?.into_owned();
-    each_row(&mut elements, length, |_, row| {
+    each_row(&mut elements, length, &|_, row: &mut [f32]| {
         let (mean, factor) = moments(row, epsilon);
         match (&gamma, &beta) {
             (Some(gamma), Some(beta)) => {
@@ -231,7 +231,7 @@ fn l2_norm(call: &Call) -> Results {
     let length = x.shape()[first..].iter().product();
     let epsilon = f64::from(epsilon(call, 1e-6)?);
     let mut elements = x.as_floats().map_err(in_parameter("x"))?.into_owned();
-    each_row(&mut elements, length, |_, row| {
+    each_row(&mut elements, length, &|_, row: &mut [f32]| {
         let root = (sum(row, |x| x * x) + epsilon).sqrt();
         for x in row {
             *x = (f64::from(*x) / root) as f32;

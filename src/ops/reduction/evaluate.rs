@@ -6,9 +6,13 @@
 //! interleaved partial sums, so that the number of threads never changes a result. A reduction over
 //! no axis at all (`axes` empty) has one element in each sum.
 
+use std::num::FpCategory;
+
+use half::f16;
+
 use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, in_parameter, one};
-use crate::tensor::{Element, Tensor, round_to_half};
+use crate::tensor::{Element, Tensor};
 
 mod argument;
 mod fold;
@@ -118,11 +122,7 @@ fn total(call: &Call, mean: bool) -> Results {
         let divisor = if mean { count as f32 } else { 1.0 };
         let fold = Fold {
             start: 0f32,
-            step: |sum, x: f32| {
-                let mut sum = [sum + x];
-                round_to_half(&mut sum, numerics.flush_subnormals);
-                sum[0]
-            },
+            step: |sum, x: f32| half(sum + x, numerics.flush_subnormals),
             merge: |sum, _| sum,
             finish: |sum| sum / divisor,
         };
@@ -142,6 +142,15 @@ fn total(call: &Call, mean: bool) -> Results {
         |sum| sum / divisor,
         |sum| sum.checked_div(int_divisor).unwrap_or(0),
     )
+}
+
+/// The nearest fp16; a zero of the same sign for a subnormal one if `flush`.
+fn half(x: f32, flush: bool) -> f32 {
+    let half = f16::from_f32(x);
+    if flush && half.classify() == FpCategory::Subnormal {
+        return 0f32.copysign(x);
+    }
+    half.to_f32()
 }
 
 /// The greatest or the least element; NaN if one is.

@@ -4,7 +4,10 @@
 //! expect another size than NumPy gives; such an op then does not have its declared type.
 
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, one};
-use crate::tensor::{Tensor, strides};
+use crate::tensor::{Tensor, steps};
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::ops) fn kernel(op_type: &str) -> Option<Kernel> {
     Some(match op_type {
@@ -72,7 +75,7 @@ fn slice(call: &Call, x: &Tensor) -> Result<Slice, EvalError> {
     };
     let (begin_mask, end_mask) = (mask("begin_mask")?, mask("end_mask")?);
     let squeeze_mask = mask("squeeze_mask")?;
-    let mut steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let mut steps = steps(x.shape());
     let mut slice = Slice {
         full: Vec::with_capacity(rank),
         shape: Vec::with_capacity(rank),
@@ -175,7 +178,7 @@ fn slice_by_size(call: &Call) -> Results {
     let (begin, size) = (call.ints("begin")?, call.ints("size")?);
     check_length("begin", begin.len(), x.rank())?;
     check_length("size", size.len(), x.rank())?;
-    let steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let steps = steps(x.shape());
     let (mut start, mut shape) = (0, Vec::with_capacity(x.rank()));
     for (index, length) in x.shape().iter().enumerate() {
         let (begin, size) = (begin[index], size[index]);
@@ -217,7 +220,7 @@ fn sliding_windows(call: &Call) -> Results {
         )));
     };
     let count = (length - size) / stride + 1;
-    let mut steps: Vec<isize> = strides(x.shape()).iter().map(|s| *s as isize).collect();
+    let mut steps = steps(x.shape());
     let mut shape = x.shape().to_vec();
     shape[index] = count;
     shape.insert(index + 1, size);

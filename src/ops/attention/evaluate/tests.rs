@@ -190,3 +190,24 @@ fn the_engine_s_accumulator_overflows_before_scaling() {
     assert_eq!(trial.numbers(), [3.0]);
     assert!(trial.under(Numerics::ANE).numbers()[0].is_nan());
 }
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let (length, source, inner) = (200, 300, 64);
+    let x = |rows: usize, seed| {
+        let values: Vec<f32> = numbers(2 * rows * inner, seed)
+            .into_iter()
+            .map(|x| (x * 1.7).sin())
+            .collect();
+        floats(&[2, rows, inner], &values)
+    };
+    let trial = of(x(length, 1), x(source, 2), x(source, 3));
+    let within = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| trial.numbers())
+    };
+    assert_eq!(within(1), within(4));
+}

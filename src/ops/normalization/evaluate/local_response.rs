@@ -5,8 +5,12 @@ use crate::ops::evaluate::{Call, EvalError, Results, in_parameter, one};
 use crate::tensor::{Tensor, in_blocks};
 
 /// x / (k + alpha / size · Σx²)^beta, the sum over the `size` channels around each element's own. Of
-/// an even size, the channel that is left over stands before it. Channels that do not exist count as
-/// zeros, in the sum and in the size.
+/// an even size, the channel that is left over stands before it, as in PyTorch. Channels that do not
+/// exist count as zeros.
+///
+/// A test of coremltools at rank 3 (\[1, 3, 2\], sizes 2 and 3) has numbers that are sums over one
+/// channel only, as if the channels were the first axis. The documentation, and the tests against
+/// PyTorch at the same rank, count them along the second, as here.
 pub(super) fn local_response_norm(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let (channels, behind) = channels(x)?;
@@ -25,7 +29,7 @@ pub(super) fn local_response_norm(call: &Call) -> Results {
     let (before, after) = ((size / 2) as usize, ((size - 1) / 2) as usize);
     let elements = x.as_floats().map_err(in_parameter("x"))?;
     let image = channels * behind;
-    let results = in_blocks(elements.len(), |range, out| {
+    let results = in_blocks(elements.len(), &|range, out: &mut [f32]| {
         for (out, index) in out.iter_mut().zip(range) {
             let (start, within) = (index - index % image, index % image);
             let (channel, position) = (within / behind, within % behind);

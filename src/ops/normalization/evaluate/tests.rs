@@ -166,7 +166,6 @@ fn a_default_epsilon_of_fp16_is_rounded_where_fp16_is() {
 
 #[test]
 fn local_response_norm_sums_over_the_neighbouring_channels() {
-    // torch.nn.functional.local_response_norm: of an even size, one channel more stands before.
     let x = [1.0, 2.0, 3.0, 4.0];
     let of = |size: i64| {
         Trial::of("local_response_norm")
@@ -183,6 +182,7 @@ fn local_response_norm_sums_over_the_neighbouring_channels() {
         4.0 / (1.0 + 25.0 / 3.0),
     ];
     assert_close(&of(3).numbers(), &three, 1e-6);
+    // torch.nn.functional.local_response_norm: of an even size, one channel more stands before.
     let two = [1.0 / 1.5, 2.0 / 3.5, 3.0 / 7.5, 4.0 / 13.5];
     assert_close(&of(2).numbers(), &two, 1e-6);
     let all = x.map(|x| f64::from(x) / (1.0 + 30.0 / 1e15));

@@ -102,10 +102,6 @@ where
         Finish: Fn(A) -> U + Sync,
     {
         let (count, behind) = (layout.count, layout.behind);
-        let mut out = vec![U::default(); layout.results()];
-        if out.is_empty() {
-            return out;
-        }
         let row = |index: usize| {
             let mut states = [self.start; LANES];
             for chunk in x[index * count..(index + 1) * count].chunks(LANES) {
@@ -128,28 +124,45 @@ where
                 *out = (self.finish)(state);
             }
         };
-        match (behind, x.len() < PARALLEL_ELEMENTS) {
-            (1, true) => out
-                .iter_mut()
-                .enumerate()
-                .for_each(|(index, out)| *out = row(index)),
-            (1, false) => out
-                .par_iter_mut()
-                .enumerate()
-                .for_each(|(index, out)| *out = row(index)),
-            (_, true) => out
-                .chunks_mut(behind)
-                .enumerate()
-                .for_each(|(outer, out)| columns(outer, 0, out)),
-            (_, false) => out
-                .par_chunks_mut(behind)
-                .enumerate()
-                .for_each(|(outer, out)| {
-                    out.par_chunks_mut(COLUMNS)
-                        .enumerate()
-                        .for_each(|(block, out)| columns(outer, block * COLUMNS, out));
-                }),
-        }
-        out
+        each_result(layout, x.len() >= PARALLEL_ELEMENTS, &row, &columns)
     }
+}
+
+/// The results of `row` if nothing is behind the reduced axis, else those that `columns` writes: from
+/// an index of the outer axes and one behind on. The two are not type parameters because each would be
+/// compiled with its own copy of rayon's machinery.
+fn each_result<U: Clone + Default + Send>(
+    layout: &Reduced,
+    in_parallel: bool,
+    row: &(dyn Fn(usize) -> U + Sync),
+    columns: &(dyn Fn(usize, usize, &mut [U]) + Sync),
+) -> Vec<U> {
+    let behind = layout.behind;
+    let mut out = vec![U::default(); layout.results()];
+    if out.is_empty() {
+        return out;
+    }
+    match (behind, in_parallel) {
+        (1, false) => out
+            .iter_mut()
+            .enumerate()
+            .for_each(|(index, out)| *out = row(index)),
+        (1, true) => out
+            .par_iter_mut()
+            .enumerate()
+            .for_each(|(index, out)| *out = row(index)),
+        (_, false) => out
+            .chunks_mut(behind)
+            .enumerate()
+            .for_each(|(outer, out)| columns(outer, 0, out)),
+        (_, true) => out
+            .par_chunks_mut(behind)
+            .enumerate()
+            .for_each(|(outer, out)| {
+                out.par_chunks_mut(COLUMNS)
+                    .enumerate()
+                    .for_each(|(block, out)| columns(outer, block * COLUMNS, out));
+            }),
+    }
+    out
 }

@@ -235,3 +235,30 @@ fn half_sums_stop_growing_at_2048() {
         .under(Numerics::ANE);
     assert_eq!(single.numbers(), [4096.0]);
 }
+
+#[test]
+fn half_sums_flush_subnormal_partial_sums() {
+    // 2^-15 is subnormal in fp16: where those are flushed, it never adds up.
+    let x = halves(&[4], &[2f32.powi(-15); 4]);
+    let trial = Trial::of("reduce_sum").with("x", x);
+    assert_eq!(trial.numbers(), [2f64.powi(-13)]);
+    assert_eq!(trial.under(Numerics::ANE).numbers(), [0.0]);
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit() {
+    let x: Vec<f32> = (0..150_000u32).map(|i| (i as f32 * 0.7).sin()).collect();
+    for axis in 0..3 {
+        let trial = Trial::of("reduce_sum")
+            .with("x", floats(&[50, 3, 1000], &x))
+            .ints("axes", &[axis]);
+        let within = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            pool.install(|| trial.numbers())
+        };
+        assert_eq!(within(1), within(4));
+    }
+}
