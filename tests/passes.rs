@@ -7,6 +7,7 @@
 //! - `// silent`: the pass must not even report a near match;
 //! - `// expect-issue: TEXT`: the verifier finds something that contains this text, before and
 //!   after, and nothing but what such lines name;
+//! - `// not evaluated: REASON`: the interpreter cannot run it on any sample of inputs;
 //! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
@@ -22,6 +23,8 @@ mod broken;
 mod case;
 #[path = "passes/check.rs"]
 mod check;
+#[path = "passes/evaluate.rs"]
+mod evaluate;
 #[path = "passes/package.rs"]
 mod package;
 

@@ -42,6 +42,12 @@ pub(super) enum Command {
     Explain(ExplainArgs),
     /// Show, for each near match of a pass, what stopped it.
     Why(WhyArgs),
+    /// Run a model in the interpreter.
+    Run(RunArgs),
+    /// Run two models on the same inputs and say whether they are equivalent.
+    Verify(VerifyArgs),
+    /// Find the rewrite that breaks a model, or the operations that fp16 breaks.
+    Bisect(BisectArgs),
     /// Show what differs between two models, operation by operation.
     Diff(DiffArgs),
     /// Start something in a source tree of milwright.
@@ -56,21 +62,8 @@ pub(super) struct OptimizeArgs {
     /// Where to write the result: a folder, a zip if it ends in .zip, text if it ends in .mil.
     #[arg(short, long, required_unless_present = "dry_run")]
     pub(super) output: Option<PathBuf>,
-    /// A named pipeline (none, default, llm, ane-direct) or passes: `a,b{option=1},(c,d)*`.
-    #[arg(long, value_name = "NAME|TEXT")]
-    pub(super) pipeline: Option<String>,
-    /// Passes to run: alone they are the whole pipeline, else they come after it.
-    #[arg(long, value_name = "LIST")]
-    pub(super) passes: Option<String>,
-    /// Passes to leave out.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(super) skip: Vec<String>,
-    /// Set an option of a pass.
-    #[arg(long, value_name = "PASS.OPTION=VALUE")]
-    pub(super) set: Vec<String>,
-    /// Allow passes that change inputs, outputs or states.
-    #[arg(long)]
-    pub(super) interface_changes: bool,
+    #[command(flatten)]
+    pub(super) passes: PipelineArgs,
     /// Stop after this many rewrites.
     #[arg(long, value_name = "N")]
     pub(super) max_rewrites: Option<usize>,
@@ -86,6 +79,14 @@ pub(super) struct OptimizeArgs {
     /// Print how long each pass took.
     #[arg(long)]
     pub(super) timings: bool,
+    /// Run the model before and after in the interpreter and write nothing, with status 1, if they
+    /// are not equivalent. By default they must agree bit by bit in fp16 if all passes that changed
+    /// something are exact, else within a tolerance in fp32.
+    #[arg(long, value_enum, value_name = "PRECISION", num_args = 0..=1, require_equals = true)]
+    pub(super) verify: Option<Option<PrecisionArg>>,
+    /// Inputs to verify on, as arrays named `x` or `in_x`; by default they are made up.
+    #[arg(long, value_name = "FILE.npz", requires = "verify")]
+    pub(super) inputs: Option<PathBuf>,
     /// Write nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
@@ -99,6 +100,26 @@ pub(super) struct OptimizeArgs {
     /// refers as `@model_path/DIR/VALUE.bin`.
     #[arg(long, value_name = "DIR")]
     pub(super) weights_dir: Option<PathBuf>,
+}
+
+/// Which passes run, and how.
+#[derive(Debug, Args)]
+pub(super) struct PipelineArgs {
+    /// A named pipeline (none, default, llm, ane-direct) or passes: `a,b{option=1},(c,d)*`.
+    #[arg(long, value_name = "NAME|TEXT")]
+    pub(super) pipeline: Option<String>,
+    /// Passes to run: alone they are the whole pipeline, else they come after it.
+    #[arg(long, value_name = "LIST")]
+    pub(super) passes: Option<String>,
+    /// Passes to leave out.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(super) skip: Vec<String>,
+    /// Set an option of a pass.
+    #[arg(long, value_name = "PASS.OPTION=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Allow passes that change inputs, outputs or states.
+    #[arg(long)]
+    pub(super) interface_changes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -253,4 +274,126 @@ pub(super) enum NewCommand {
         #[arg(value_name = "FAMILY/NAME")]
         name: String,
     },
+}
+
+/// How the interpreter computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrecisionArg {
+    /// Everything in fp32, whatever the declared types.
+    Fp32,
+    /// Values typed fp16 are rounded after each operation.
+    Fp16,
+    /// fp16 with the behaviours reported of the Apple Neural Engine.
+    Ane,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The model: an .mlpackage folder, a zip of one, a bare .mlmodel, a compiled .mlmodelc, or a
+    /// .mil text.
+    pub(super) model: PathBuf,
+    /// Only this function; by default the one that the model's description names.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The inputs, as arrays named `x` or `in_x`; by default they are made up.
+    #[arg(long, value_name = "FILE.npz")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Which inputs are made up, and what random operations give.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// How to compute.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp32)]
+    pub(super) precision: PrecisionArg,
+    /// How often to call the model; its states persist. By default once, or as often as the file of
+    /// inputs has calls.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) calls: Option<u32>,
+    /// Compare the outputs with the arrays `out_<i>_<name>` of the file of inputs; the exit status
+    /// is 1 if one is off.
+    #[arg(long, requires = "inputs")]
+    pub(super) check: bool,
+    /// With --check: |a − e| ≤ atol + rtol · |e| must hold. By default a is within 1e-4 times the
+    /// greatest magnitude of the array, 1e-2 times if the model has fp16 values.
+    #[arg(long, value_name = "X", requires = "check")]
+    pub(super) rtol: Option<f64>,
+    /// See --rtol; what is not given of the two is 0.
+    #[arg(long, value_name = "X", requires = "check")]
+    pub(super) atol: Option<f64>,
+    /// Where to write outputs, states and made-up inputs.
+    #[arg(short, long, value_name = "OUT.npz", required_unless_present = "check")]
+    pub(super) output: Option<PathBuf>,
+}
+
+/// Results for people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ResultFormat {
+    /// A table for people.
+    Full,
+    /// JSON for programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The first model, which counts as right.
+    pub(super) first: PathBuf,
+    /// The second model.
+    pub(super) second: PathBuf,
+    /// Only this function; by default all, and with --inputs the one that the description names.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The inputs, as arrays named `x` or `in_x`; by default they are made up.
+    #[arg(long, value_name = "FILE.npz")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Which inputs are made up, and what random operations give.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// How many samples of inputs are made up. Models with states are called three times in each.
+    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "inputs",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) samples: u32,
+    /// How to compute.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp32)]
+    pub(super) precision: PrecisionArg,
+    /// |a − b| ≤ atol + rtol · |a| must hold. By default b is within 1e-5 times the greatest
+    /// magnitude of a's array, in fp16 and ane within 1e-2 times.
+    #[arg(long, value_name = "X")]
+    pub(super) rtol: Option<f64>,
+    /// See --rtol; what is not given of the two is 0.
+    #[arg(long, value_name = "X")]
+    pub(super) atol: Option<f64>,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Full)]
+    pub(super) format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BisectArgs {
+    /// The model.
+    pub(super) model: PathBuf,
+    #[command(flatten)]
+    pub(super) passes: PipelineArgs,
+    /// Only this function; by default the one that the description names.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The inputs, as arrays named `x` or `in_x`; by default they are made up.
+    #[arg(long, value_name = "FILE.npz")]
+    pub(super) inputs: Option<PathBuf>,
+    /// Which inputs are made up, and what random operations give.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// How to compute. With passes it is as in `optimize --verify`; without, fp16 or ane is compared
+    /// with fp32, fp16 by default.
+    #[arg(long, value_enum)]
+    pub(super) precision: Option<PrecisionArg>,
+    /// Without passes: the error, relative to the greatest magnitude of a result, from which on it
+    /// has departed.
+    #[arg(long, value_name = "X", default_value_t = 1e-2)]
+    pub(super) threshold: f64,
+    /// Without passes: how many operations each list shows.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(super) top: usize,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Full)]
+    pub(super) format: ResultFormat,
 }

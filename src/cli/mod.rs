@@ -4,17 +4,22 @@
 //! 1 (done, with findings or differences) or 2 (could not).
 
 mod args;
+mod bisect;
 mod build;
 mod diff;
+mod evaluating;
 mod explain;
 mod list;
 mod new;
 mod optimize;
 mod output;
+mod pipeline;
 mod print;
 mod report;
+mod run;
 mod save;
 mod text_errors;
+mod verify;
 mod why;
 
 use std::path::Path;
@@ -24,7 +29,7 @@ use clap::Parser as _;
 
 use crate::model::Part;
 use crate::ops::Opset;
-use crate::pass::verify::{self, Known};
+use crate::pass::verify::{Known, issues};
 use crate::source::{FileError, ModelFile};
 use args::{Cli, Command};
 use output::Output;
@@ -46,6 +51,9 @@ pub fn run() -> ExitCode {
         Command::List(args) => list::run(args, &output),
         Command::Explain(args) => explain::run(args, &output),
         Command::Why(args) => why::run(args, &output),
+        Command::Run(args) => run::run(args, &output),
+        Command::Verify(args) => verify::run(args, &output),
+        Command::Bisect(args) => bisect::run(args, &output),
         Command::Diff(args) => diff::run(args, &output),
         Command::New(args) => new::run(args, &output),
     };
@@ -99,10 +107,7 @@ fn open(path: &Path, output: &Output) -> anyhow::Result<Opened> {
         ));
     }
     let parts = file.model.programs();
-    let issues: Vec<Known> = parts
-        .iter()
-        .map(|part| verify::issues(part.program))
-        .collect();
+    let issues: Vec<Known> = parts.iter().map(|part| issues(part.program)).collect();
     warn_of_opsets(&parts, output);
     let shown = if output.is_verbose() {
         usize::MAX

@@ -10,27 +10,28 @@ use anyhow::{Context as _, bail};
 use super::args::{OptimizeArgs, PrintWhen, Remarks};
 use super::output::{Output, count, plural};
 use super::report::Report;
-use super::{Opened, explain, open, save};
+use super::verify::{self, Judgement, Side};
+use super::{Opened, open, pipeline, save};
 use crate::ir::Program;
-use crate::pass::{
-    Manager, Observer, Outcome, PassRun, Pipeline, Remark, RemarkKind, Settings, nearest, options,
-};
-use crate::passes;
+use crate::model::Model;
+use crate::pass::{Observer, Outcome, PassRun, Remark, RemarkKind, Settings};
 use crate::source::{Missing, ModelFile};
 use crate::text::{self, PrintOptions, diff};
+
+/// The result is not equivalent to the model.
+const NOT_EQUIVALENT: u8 = 1;
 
 /// Unchanged lines around each change in a diff.
 const DIFF_CONTEXT: usize = 2;
 
 pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let pipeline = pipeline(args)?;
+    let pipeline = args.passes.pipeline()?;
     check_output(args)?;
     let Opened { mut file, issues } = open(&args.model, output)?;
     check_input(args, &file, output)?;
     let ops_before = count_ops(&file);
-    let interface_before = file.model.interface_problems();
+    let original = args.verify.map(|_| file.model.clone());
 
-    let stages: Vec<String> = file.model.programs().into_iter().map(|p| p.stage).collect();
     let weights = Arc::clone(file.weights());
     let mut printer = Printer {
         when: args.print,
@@ -40,75 +41,58 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
     };
     let settings = Settings {
         max_rewrites: args.max_rewrites,
-        interface_changes: args.interface_changes,
+        interface_changes: args.passes.interface_changes,
         ..Settings::default()
     };
-    let mut manager = Manager::new(passes::ALL, settings);
-    let mut total = Outcome::default();
-    let programs = file.model.programs_mut().into_iter();
-    for ((program, stage), known) in programs.zip(&stages).zip(&issues) {
-        let blobs = weights.as_ref();
-        let outcome = manager.run(&pipeline, program, stage, known, blobs, &mut printer)?;
-        merge(&mut total, outcome);
-    }
+    let model = &mut file.model;
+    let total = pipeline::apply(&pipeline, settings, model, &weights, &issues, &mut printer)?;
     if let Some(error) = printer.failed {
         return Err(error.into());
-    }
-    for problem in file.model.interface_problems() {
-        if !interface_before.contains(&problem) {
-            bail!("internal error: a pass broke the interface: {problem}");
-        }
     }
 
     let ops = (ops_before, count_ops(&file));
     print_remarks(args, &total, output);
-    if let Some(out) = args.output.as_deref().filter(|_| !args.dry_run) {
+    let verified = match &original {
+        Some(original) => Some(verify(args, original, &file, &total, output)?),
+        None => None,
+    };
+    let is_good = verified.as_ref().is_none_or(Judgement::is_equivalent);
+    let out = args.output.as_deref().filter(|_| !args.dry_run && is_good);
+    if let Some(out) = out {
         save(args, &mut file, out, output)?;
     }
     if let Some(path) = &args.report {
-        let out = args.output.as_deref().filter(|_| !args.dry_run);
-        let report = Report::new(&args.model, out, &total.passes, ops);
+        let report = Report::new(&args.model, out, &total.passes, ops, verified.as_ref());
         write_report(&report, path)?;
     }
-    summarize(args, &total, ops, output);
+    summarize(args, &total, ops, out, output);
+    if !is_good {
+        return Ok(ExitCode::from(NOT_EQUIVALENT));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pipeline that the arguments ask for.
-fn pipeline(args: &OptimizeArgs) -> anyhow::Result<Pipeline> {
-    let mut pipeline = match (&args.pipeline, &args.passes) {
-        (Some(text), _) => Pipeline::parse(text, passes::ALL)?,
-        (None, Some(_)) => Pipeline::default(),
-        (None, None) => Pipeline::parse("default", passes::ALL)?,
+/// Runs the model before and after, and says what came of it.
+fn verify(
+    args: &OptimizeArgs,
+    original: &Model,
+    file: &ModelFile,
+    outcome: &Outcome,
+    output: &Output,
+) -> anyhow::Result<Judgement> {
+    let judge = verify::Judge {
+        precision: args.verify.flatten(),
+        inputs: args.inputs.as_deref(),
+        function: None,
+        seed: 0,
     };
-    if let Some(list) = &args.passes {
-        pipeline.append(Pipeline::parse(list, passes::ALL)?);
-    }
-    for setting in &args.set {
-        let parts = setting
-            .split_once('=')
-            .and_then(|(name, value)| Some((name.split_once('.')?, value)));
-        let Some(((id, option), value)) = parts else {
-            bail!("`--set {setting}` is not of the form PASS.OPTION=VALUE");
-        };
-        let known = explain::find(id)?.options();
-        if !known.contains_key(option) {
-            match nearest(option, known.keys().map(String::as_str)) {
-                Some(name) => bail!("pass `{id}` has no option `{option}`; did you mean `{name}`?"),
-                None => bail!("pass `{id}` has no option `{option}`; see `milwright explain {id}`"),
-            }
-        }
-        if !pipeline.set(id, option, &options::parse_value(value)) {
-            bail!("`--set {setting}`: the pipeline has no pass `{id}`");
-        }
-    }
-    for id in &args.skip {
-        explain::find(id)?;
-        pipeline.skip(id);
-    }
-    // Options of the wrong type are an error before anything is read.
-    pipeline.check_options(passes::ALL)?;
-    Ok(pipeline)
+    let weights = file.weights();
+    let sides = [original, &file.model].map(|model| Side { model, weights });
+    let judgement = judge
+        .judge(sides, outcome, output)
+        .with_context(|| format!("cannot verify {}", args.model.display()))?;
+    judgement.tell(output);
+    Ok(judgement)
 }
 
 /// Refuses an output that is there already, before any work is done.
@@ -170,27 +154,6 @@ fn count_ops(file: &ModelFile) -> usize {
     parts.iter().map(|part| part.program.count_ops()).sum()
 }
 
-/// Adds what happened to one program to what happened to those before it.
-fn merge(total: &mut Outcome, outcome: Outcome) {
-    for run in outcome.passes {
-        match total.passes.iter_mut().find(|known| known.id == run.id) {
-            Some(known) => {
-                known.rewrites += run.rewrites;
-                known.missed += run.missed;
-                known.time += run.time;
-            }
-            None => total.passes.push(run),
-        }
-    }
-    total.remarks.extend(outcome.remarks);
-    for note in outcome.notes {
-        if !total.notes.contains(&note) {
-            total.notes.push(note);
-        }
-    }
-    total.stopped |= outcome.stopped;
-}
-
 fn print_remarks(args: &OptimizeArgs, outcome: &Outcome, output: &Output) {
     let wanted = |remark: &&Remark| match args.remarks {
         None => false,
@@ -226,7 +189,13 @@ fn write_report(report: &Report, path: &Path) -> anyhow::Result<()> {
 }
 
 /// What happened, in a few lines.
-fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output: &Output) {
+fn summarize(
+    args: &OptimizeArgs,
+    outcome: &Outcome,
+    ops: (usize, usize),
+    out: Option<&Path>,
+    output: &Output,
+) {
     if args.timings {
         for PassRun { id, time, .. } in &outcome.passes {
             output.diagnostic(&format!("{:9.3} ms  {id}", time.as_secs_f64() * 1e3));
@@ -257,9 +226,10 @@ fn summarize(args: &OptimizeArgs, outcome: &Outcome, ops: (usize, usize), output
     } else {
         ""
     };
-    let where_to = match args.output.as_deref().filter(|_| !args.dry_run) {
+    let where_to = match out {
         Some(out) => format!("; wrote {}", out.display()),
-        None => "; wrote nothing (dry run)".to_owned(),
+        None if args.dry_run => "; wrote nothing (dry run)".to_owned(),
+        None => "; wrote nothing (not equivalent)".to_owned(),
     };
     output.note(&format!(
         "{}{stopped}, {} before, {} after{where_to}",

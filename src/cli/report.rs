@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::verify::Judgement;
 use crate::pass::PassRun;
 
 /// The report; its form is a contract with scripts.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct Report<'r> {
     version: u32,
     input: String,
     output: Option<String>,
@@ -16,7 +17,7 @@ pub(super) struct Report {
     ops_before: usize,
     ops_after: usize,
     /// What a verification found; null where none was asked for.
-    verified: Option<()>,
+    verified: Option<&'r Judgement>,
 }
 
 #[derive(Serialize)]
@@ -27,12 +28,13 @@ struct Row {
     ms: f64,
 }
 
-impl Report {
+impl<'r> Report<'r> {
     pub(super) fn new(
         input: &Path,
         output: Option<&Path>,
         runs: &[PassRun],
         ops: (usize, usize),
+        verified: Option<&'r Judgement>,
     ) -> Self {
         Self {
             version: 1,
@@ -49,7 +51,7 @@ impl Report {
                 .collect(),
             ops_before: ops.0,
             ops_after: ops.1,
-            verified: None,
+            verified,
         }
     }
 }

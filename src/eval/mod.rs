@@ -4,17 +4,25 @@
 //! it says about a program holds for the program, not for a device. How arithmetic is modelled is
 //! chosen by [`Precision`].
 
+pub mod arrays;
+pub mod bisect;
 pub mod compare;
 mod constants;
 mod fold;
+pub mod inputs;
 mod interpreter;
 mod memory;
 pub mod npz;
 mod precision;
+mod runner;
 pub mod script;
+pub mod states;
 mod typed;
+pub mod verify;
 
 pub use constants::{Blobs, ConstantError, datum, value};
 pub use fold::{FoldError, fold};
 pub use interpreter::{Interpreter, Observer, Options, RunError, States, Unobserved};
 pub use precision::Precision;
+pub use runner::{Input, Runner, RunnerError, Stage};
+pub use typed::words as type_words;

@@ -4,9 +4,11 @@
 //! The names of the arrays: `<input>` or `in_<input>`; `out_<i>_<output>`, where i counts the
 //! outputs; `s<k>_in_<input>` and `s<k>_out_<i>_<output>` for the call k ≥ 1 on the same states, an
 //! input that is not given being that of call 0; `state_<state>` for a state after the last call.
+//! `keys_<i>_<output>`, the keys of an output that is a dictionary, is for the reader alone.
 
 use std::collections::BTreeMap;
 
+use super::arrays::array;
 use super::compare::{Closeness, Tolerance, closeness};
 use super::interpreter::{Interpreter, RunError, States, Unobserved};
 use super::npz::Arrays;
@@ -136,7 +138,7 @@ impl Script {
                 });
             } else if let Some(name) = key.strip_prefix("state_") {
                 script.states.insert(name.to_owned(), tensor.clone());
-            } else {
+            } else if !key.starts_with("keys_") {
                 script.unused.push(key.clone());
             }
         }
@@ -169,27 +171,56 @@ impl Script {
         let mut computed = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
             let results = interpreter.run(function, &call.inputs, states, &mut Unobserved)?;
-            for expected in &call.expected {
-                let name = expected.resolve(outputs)?;
-                let result = results.iter().find(|(output, _)| output == name);
-                let tensor = result.and_then(|(_, datum)| datum.as_tensor());
-                let tensor = tensor.ok_or_else(|| ScriptError::Compare {
-                    name: name.to_owned(),
-                    reason: result.map_or("it is not computed".to_owned(), |(_, datum)| {
-                        format!("it is {}", datum.words())
-                    }),
-                })?;
-                computed.push(Computed::new(number, name, tensor, &expected.value)?);
-            }
+            computed.extend(self.computed(number, &results, outputs)?);
         }
-        for (name, expected) in &self.states {
-            let state = states
-                .get(name)
-                .ok_or_else(|| ScriptError::State(name.clone()))?;
-            let last = self.calls.len() - 1;
-            computed.push(Computed::new(last, name, &state.read(), expected)?);
-        }
+        let held = states
+            .iter()
+            .map(|(name, cell)| (name.clone(), cell.read()))
+            .collect();
+        computed.extend(self.computed_states(&held)?);
         Ok(computed)
+    }
+
+    /// What one call gave beside what is expected of it. `results` are the outputs by name.
+    pub fn computed(
+        &self,
+        number: usize,
+        results: &[(String, Datum)],
+        outputs: &[String],
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let expected = self.calls.get(number).map(|call| call.expected.iter());
+        expected
+            .into_iter()
+            .flatten()
+            .map(|expected| {
+                let name = expected.resolve(outputs)?;
+                let wrong = |reason: String| ScriptError::Compare {
+                    name: name.to_owned(),
+                    reason,
+                };
+                let result = results.iter().find(|(output, _)| output == name);
+                let (_, datum) = result.ok_or_else(|| wrong("it is not computed".to_owned()))?;
+                let tensor = array(datum).map_err(wrong)?;
+                Computed::new(number, name, &tensor, &expected.value)
+            })
+            .collect()
+    }
+
+    /// What the states hold after the last call beside what is expected of them.
+    pub fn computed_states(
+        &self,
+        held: &BTreeMap<String, Tensor>,
+    ) -> Result<Vec<Computed>, ScriptError> {
+        let last = self.calls.len().saturating_sub(1);
+        self.states
+            .iter()
+            .map(|(name, expected)| {
+                let state = held
+                    .get(name)
+                    .ok_or_else(|| ScriptError::State(name.clone()))?;
+                Computed::new(last, name, state, expected)
+            })
+            .collect()
     }
 
     /// Runs the calls and compares all that is expected.
@@ -311,7 +342,7 @@ fn split_output(key: &str) -> Option<(usize, &str)> {
 
 /// An array as the input's type wants it: floats and integers of another width are converted,
 /// integers only if they fit.
-fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
+pub(super) fn convert(tensor: &Tensor, ty: Option<&ValueType>) -> Result<Tensor, String> {
     let Some(ValueType::Tensor(wanted)) = ty else {
         return Ok(tensor.clone());
     };

@@ -56,7 +56,7 @@ fn fits_tensor(ty: &TensorType, tensor: &Tensor) -> bool {
 }
 
 /// A declared type in a few words.
-pub(super) fn words(ty: Option<&ValueType>) -> String {
+pub fn words(ty: Option<&ValueType>) -> String {
     match ty {
         Some(ValueType::Tensor(ty)) => {
             let dims: Vec<String> = ty

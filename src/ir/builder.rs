@@ -71,7 +71,9 @@ pub struct OpDraft {
 #[derive(Default)]
 struct Level {
     graph: Graph,
-    scope: HashMap<String, ValueId>,
+    /// Only looked into, never listed. A program has hundreds of thousands of names, each hashed
+    /// several times, which the standard hasher makes the larger part of building.
+    scope: HashMap<String, ValueId, foldhash::fast::RandomState>,
     touched: HashMap<ValueId, Touched>,
 }
 
@@ -85,6 +87,8 @@ struct Touched {
 /// Builds a body; see the module's page.
 pub struct BodyBuilder {
     levels: Vec<Level>,
+    /// The names of all blocks so far.
+    names: Names,
 }
 
 impl Default for BodyBuilder {
@@ -98,6 +102,7 @@ impl BodyBuilder {
     pub fn new() -> Self {
         Self {
             levels: vec![Level::default()],
+            names: Names::default(),
         }
     }
 
@@ -109,8 +114,9 @@ impl BodyBuilder {
     /// Adds an input to the present block.
     pub fn input(&mut self, named: NamedType, origin: InputOrigin) -> Result<(), BuildError> {
         self.check_definition(&named.name, || "an input".to_owned())?;
-        let level = self.level();
         let name = named.name.clone();
+        self.names.add(&name);
+        let level = self.level();
         let value = level.graph.add_input(named, origin);
         level.scope.insert(name, value);
         Ok(())
@@ -118,14 +124,21 @@ impl BodyBuilder {
 
     /// Adds an operation to the present block, after those already there.
     pub fn op(&mut self, draft: OpDraft) -> Result<(), BuildError> {
-        let place = describe(&draft);
-        let mut arguments = Vec::with_capacity(draft.arguments.len());
-        for (parameter, bindings) in draft.arguments {
+        let OpDraft {
+            op_type,
+            arguments: drafts,
+            results,
+            blocks,
+            attributes,
+        } = draft;
+        let place = || describe(&op_type, &results, &attributes);
+        let mut arguments = Vec::with_capacity(drafts.len());
+        for (parameter, bindings) in drafts {
             let bindings = bindings
                 .into_iter()
                 .map(|binding| match binding {
                     DraftBinding::Name(name) => {
-                        let by = || format!("{place}, parameter `{parameter}`");
+                        let by = || format!("{}, parameter `{parameter}`", place());
                         Ok(Binding::Value(self.resolve(&name, by)?))
                     }
                     DraftBinding::Immediate(value) => Ok(Binding::Immediate(value)),
@@ -137,14 +150,17 @@ impl BodyBuilder {
                 bindings,
             });
         }
-        for (index, result) in draft.results.iter().enumerate() {
-            self.check_definition(&result.name, || place.clone())?;
-            if draft.results[..index].iter().any(|r| r.name == result.name) {
+        for (index, result) in results.iter().enumerate() {
+            self.check_definition(&result.name, place)?;
+            if results[..index].iter().any(|r| r.name == result.name) {
                 return Err(BuildError::DefinedTwice {
                     name: result.name.clone(),
-                    by: place,
+                    by: place(),
                 });
             }
+        }
+        for result in &results {
+            self.names.add(&result.name);
         }
         let level = self.level();
         let position = Position {
@@ -153,11 +169,11 @@ impl BodyBuilder {
         };
         level.graph.next_origin += 1;
         let node = level.graph.add_op(Operation {
-            op_type: draft.op_type,
+            op_type,
             arguments,
-            results: draft.results,
-            blocks: draft.blocks,
-            attributes: draft.attributes,
+            results,
+            blocks,
+            attributes: attributes.into(),
             position,
             made_by: None,
         });
@@ -186,8 +202,10 @@ impl BodyBuilder {
         attributes: BTreeMap<String, Value>,
     ) -> Result<Body, BuildError> {
         let graph = self.end_block(outputs, attributes)?;
-        let names = Names::of(&graph);
-        Ok(Body { graph, names })
+        Ok(Body {
+            graph,
+            names: self.names,
+        })
     }
 
     fn resolve_outputs(&mut self, outputs: &[String]) -> Result<Vec<ValueId>, BuildError> {
@@ -285,14 +303,13 @@ impl Level {
     }
 }
 
-fn describe(draft: &OpDraft) -> String {
-    let name = draft
-        .attributes
+fn describe(op_type: &str, results: &[NamedType], attributes: &BTreeMap<String, Value>) -> String {
+    let name = attributes
         .get("name")
         .and_then(Value::as_str)
-        .or_else(|| draft.results.first().map(|result| result.name.as_str()));
+        .or_else(|| results.first().map(|result| result.name.as_str()));
     match name {
-        Some(name) => format!("`{}` op `{name}`", draft.op_type),
-        None => format!("`{}` op", draft.op_type),
+        Some(name) => format!("`{op_type}` op `{name}`"),
+        None => format!("`{op_type}` op"),
     }
 }

@@ -20,6 +20,7 @@ use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 
+use super::attributes::Attributes;
 use super::types::ValueType;
 use super::value::Value;
 
@@ -104,7 +105,7 @@ pub struct Operation {
     pub(super) arguments: Vec<Argument>,
     pub(super) results: Vec<NamedType>,
     pub(super) blocks: Vec<Graph>,
-    pub(super) attributes: BTreeMap<String, Value>,
+    pub(super) attributes: Attributes,
     pub(super) position: Position,
     pub(super) made_by: Option<&'static str>,
 }
@@ -154,7 +155,7 @@ impl Operation {
     }
 
     /// The attributes; `name` is the operation's own name, `val` a const's value.
-    pub fn attributes(&self) -> &BTreeMap<String, Value> {
+    pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 

@@ -4,6 +4,7 @@
 //! [`Graph`] whose operations may own nested graphs. [`BodyBuilder`] makes a graph from a text
 //! order, [`Rewriter`] changes one, [`verify`] checks one.
 
+mod attributes;
 mod builder;
 mod edit;
 mod effects;
@@ -20,6 +21,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
+pub use attributes::Attributes;
 pub use builder::{BodyBuilder, BuildError, DraftBinding, OpDraft};
 pub use effects::Access;
 pub use graph::{

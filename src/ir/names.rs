@@ -1,13 +1,17 @@
 //! Names of values: unique in a function body, nested blocks included.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use super::graph::{Graph, Node};
 
 /// The names in use in one function body.
+///
+/// Only a hash of each is kept. Two names with the same one (of 2^64) cost [`Names::fresh`] a number
+/// that it need not have added, and nothing else; the hash is the same in every run.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    used: HashSet<String>,
+    used: HashSet<u64, foldhash::fast::FixedState>,
     next: HashMap<String, u32>,
 }
 
@@ -23,11 +27,11 @@ impl Names {
         for (_, node) in graph.nodes() {
             match node {
                 Node::Input(named, _) => {
-                    self.used.insert(named.name.clone());
+                    self.add(&named.name);
                 }
                 Node::Op(op) => {
                     for result in op.results() {
-                        self.used.insert(result.name.clone());
+                        self.add(&result.name);
                     }
                     for block in op.blocks() {
                         self.collect(block);
@@ -36,6 +40,12 @@ impl Names {
                 Node::Capture { .. } | Node::Return(_) | Node::Erased => {}
             }
         }
+    }
+
+    /// Takes a name into use; false if it already was.
+    pub(super) fn add(&mut self, name: &str) -> bool {
+        let hash = foldhash::quality::FixedState::default().hash_one(name);
+        self.used.insert(hash)
     }
 
     /// A name that nobody has: `base`, or `base_1`, `base_2` and so on. Characters that MIL does
@@ -54,14 +64,15 @@ impl Names {
         if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             base.insert(0, '_');
         }
-        if self.used.insert(base.clone()) {
+        if self.add(&base) {
             return base;
         }
-        let next = self.next.entry(base.clone()).or_insert(0);
+        let mut next = self.next.get(&base).copied().unwrap_or(0);
         loop {
-            *next += 1;
+            next += 1;
             let name = format!("{base}_{next}");
-            if self.used.insert(name.clone()) {
+            if self.add(&name) {
+                self.next.insert(base, next);
                 return name;
             }
         }

@@ -156,7 +156,7 @@ fn visit_graph_mut(graph: &mut Graph, visit: VisitMut<'_>) {
                 }
             }
         }
-        for (attribute, value) in &mut op.attributes {
+        for (attribute, value) in op.attributes.iter_mut() {
             visit_value_mut(&name, attribute, value, visit);
         }
         for block in &mut op.blocks {
@@ -184,8 +184,12 @@ fn visit_value_mut(op: &str, parameter: &str, value: &mut Value, visit: VisitMut
     }
 }
 
-fn visit_all(place: &ValuePlace<'_>, values: &BTreeMap<String, Value>, visit: Visit<'_>) {
-    for value in values.values() {
+fn visit_all<'a>(
+    place: &ValuePlace<'_>,
+    values: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    visit: Visit<'_>,
+) {
+    for (_, value) in values {
         visit_value(place, value, visit);
     }
 }

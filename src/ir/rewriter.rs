@@ -134,7 +134,7 @@ impl<'a> Rewriter<'a> {
                 .collect(),
             results,
             blocks: Vec::new(),
-            attributes,
+            attributes: attributes.into(),
             position: Position {
                 origin,
                 step: self.graph.next_step,

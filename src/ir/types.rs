@@ -222,9 +222,12 @@ impl TensorType {
 
     /// Number of elements, if every dimension is known and the product fits.
     pub fn elements(&self) -> Option<u64> {
-        self.shape()?
+        if self.rank != self.dims.len() as i64 {
+            return None;
+        }
+        self.dims
             .iter()
-            .try_fold(1u64, |product, size| product.checked_mul(*size))
+            .try_fold(1u64, |product, dim| product.checked_mul(dim.size()?))
     }
 
     /// Bytes of the packed data (sub-byte elements share bytes, the last byte may be padded).

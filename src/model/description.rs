@@ -29,12 +29,43 @@ pub struct FunctionInterface {
 }
 
 /// An input, output or state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Feature {
     /// Its name.
     pub name: String,
     /// Its kind in a few words, such as `fp16 [1, 8]` or `image RGB 224×224`.
     pub kind: String,
+    /// What an application gives or gets.
+    pub form: Form,
+    /// Whether an application may leave it out.
+    pub is_optional: bool,
+}
+
+/// What an application gives for an input, or gets for an output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Form {
+    /// An array.
+    Array {
+        /// The shape, the default one where others are allowed too; empty if nothing is said.
+        shape: Vec<usize>,
+        /// Lowest and highest size of each dimension where sizes are free within a range; no
+        /// highest one is no limit.
+        ranges: Vec<(usize, Option<usize>)>,
+        /// The shapes to choose from where they are listed.
+        shapes: Vec<Vec<usize>>,
+        /// What fills the array where an optional input is left out.
+        default: Option<f64>,
+    },
+    /// An image, in pixels.
+    Image {
+        /// Its width, the default one where others are allowed too.
+        width: usize,
+        /// Its height, likewise.
+        height: usize,
+    },
+    /// Anything else.
+    #[default]
+    Other,
 }
 
 impl Interface {
@@ -143,8 +174,57 @@ fn features(descriptions: &[spec::FeatureDescription]) -> Vec<Feature> {
         .map(|description| Feature {
             name: description.name.clone(),
             kind: kind(description.r#type.as_ref()),
+            form: form(description.r#type.as_ref()),
+            is_optional: description.r#type.as_ref().is_some_and(|t| t.is_optional),
         })
         .collect()
+}
+
+fn form(feature: Option<&spec::FeatureType>) -> Form {
+    use feature_type::Type;
+    match feature.and_then(|feature| feature.r#type.as_ref()) {
+        Some(Type::MultiArrayType(array)) => array_form(array),
+        Some(Type::ImageType(image)) => Form::Image {
+            width: usize::try_from(image.width).unwrap_or(0),
+            height: usize::try_from(image.height).unwrap_or(0),
+        },
+        _ => Form::Other,
+    }
+}
+
+fn array_form(array: &spec::ArrayFeatureType) -> Form {
+    use array_feature_type::{DefaultOptionalValue, ShapeFlexibility};
+    let sizes = |shape: &[i64]| -> Vec<usize> {
+        let sizes = shape.iter().map(|size| usize::try_from(*size));
+        sizes.collect::<Result<_, _>>().unwrap_or_default()
+    };
+    let (mut ranges, mut shapes) = (Vec::new(), Vec::new());
+    match &array.shape_flexibility {
+        None => {}
+        Some(ShapeFlexibility::EnumeratedShapes(listed)) => {
+            shapes = listed.shapes.iter().map(|s| sizes(&s.shape)).collect();
+        }
+        Some(ShapeFlexibility::ShapeRange(range)) => {
+            let range_of = |range: &spec::SizeRange| {
+                let low = usize::try_from(range.lower_bound).unwrap_or(usize::MAX);
+                (low, usize::try_from(range.upper_bound).ok())
+            };
+            ranges = range.size_ranges.iter().map(range_of).collect();
+        }
+    }
+    Form::Array {
+        shape: sizes(&array.shape),
+        ranges,
+        shapes,
+        default: array
+            .default_optional_value
+            .as_ref()
+            .map(|value| match value {
+                DefaultOptionalValue::IntDefaultValue(value) => f64::from(*value),
+                DefaultOptionalValue::FloatDefaultValue(value) => f64::from(*value),
+                DefaultOptionalValue::DoubleDefaultValue(value) => *value,
+            }),
+    }
 }
 
 fn kind(feature: Option<&spec::FeatureType>) -> String {

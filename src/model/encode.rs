@@ -166,12 +166,12 @@ impl Encoder<'_> {
         })
     }
 
-    fn values(
+    fn values<'v>(
         &self,
-        values: &BTreeMap<String, Value>,
+        values: impl IntoIterator<Item = (&'v String, &'v Value)>,
     ) -> Result<BTreeMap<String, mil::Value>, Error> {
         values
-            .iter()
+            .into_iter()
             .map(|(name, value)| Ok((name.clone(), self.value(value)?)))
             .collect()
     }

@@ -14,14 +14,14 @@ mod flexible;
 mod proto;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 
 pub use adopt::AdoptError;
 pub use decode::{Problem, ProgramError};
 pub use describe::{DescribeError, Metadata, Origin};
-pub use description::{Feature, FunctionInterface, Interface};
+pub use description::{Feature, Form, FunctionInterface, Interface};
 pub use proto::descriptor_set;
 
 use crate::ir::{BlobRef, Content, Cycle, NewBlob, Program, Value};
@@ -242,6 +242,31 @@ impl Model {
                 }
             }
         }
+    }
+
+    /// The inputs, outputs and states of the model as a whole: those of its program, or of the
+    /// pipeline.
+    pub fn interface(&self) -> Interface {
+        Interface::of(&self.envelope)
+    }
+
+    /// The metadata that its author defined.
+    pub fn user_defined(&self) -> BTreeMap<String, String> {
+        let description = self.envelope.description.as_ref();
+        let metadata = description.and_then(|description| description.metadata.as_ref());
+        metadata.map_or_else(BTreeMap::new, |metadata| metadata.user_defined.clone())
+    }
+
+    /// The first stage of a pipeline that is no ML Program, and the kind of model that it is.
+    pub fn foreign_stage(&self) -> Option<(String, &'static str)> {
+        let Kind::Pipeline { stages, names, .. } = &self.kind else {
+            return None;
+        };
+        let mut named = stages.iter().enumerate();
+        named.find_map(|(index, stage)| match stage {
+            Stage::Decoded(model) => model.foreign_stage(),
+            Stage::Untouched(_, kind) => Some((stage_name("", index, names), *kind)),
+        })
     }
 
     /// The programs of the model, to be changed, in the order of [`Model::programs`].

@@ -8,7 +8,7 @@ use crate::ops::view::OpView;
 /// The values of `gelu`'s `mode`.
 pub const GELU_MODES: [&str; 3] = ["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"];
 
-pub(super) use evaluate::kernel;
+pub(super) use evaluate::{kernel, softmax_row};
 
 mod evaluate;
 

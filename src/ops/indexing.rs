@@ -8,6 +8,7 @@ use crate::ops::view::{OpView, Stop};
 pub(super) use evaluate::kernel;
 
 mod evaluate;
+mod places;
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {

@@ -11,6 +11,8 @@ use crate::ops::view::{OpView, Stop};
 pub(super) use evaluate::kernel;
 
 mod evaluate;
+mod order;
+mod suppression;
 
 pub(super) fn rule(op_type: &str) -> Option<Rule> {
     Some(match op_type {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::Opset;
 use crate::ir::types::{Dim, TensorType, ValueType};
 use crate::ir::value::Value;
+use crate::ir::{Attributes, Opset};
 use crate::ops::{constant, infer::InferError};
 
 /// One operand: its type and, if it is known at compile time, its value.
@@ -30,7 +30,7 @@ pub struct OpView<'a> {
     /// The operands of each parameter, in order; a parameter without operands is left out.
     pub arguments: BTreeMap<&'a str, Vec<Operand<'a>>>,
     /// The op's attributes, which hold the parameters of `const` and of older `constexpr_*` ops.
-    pub attributes: &'a BTreeMap<String, Value>,
+    pub attributes: &'a Attributes,
 }
 
 /// What is known about an argument's value.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::ir::{
-    Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType,
+    Attributes, Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType,
 };
 use crate::ops::{InferError, Inference, OpView, Operand, Opset, infer};
 
@@ -91,7 +91,7 @@ impl<'a> Edit<'a> {
             op_type,
             opset: self.opset,
             arguments: BTreeMap::new(),
-            attributes: &BTreeMap::new(),
+            attributes: &Attributes::new(),
         };
         for (parameter, bindings) in arguments {
             let operands = bindings

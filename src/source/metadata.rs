@@ -75,6 +75,7 @@ fn features(model: &Value, key: &str) -> Vec<Feature> {
             Feature {
                 name: text(feature, "name").to_owned(),
                 kind,
+                ..Feature::default()
             }
         })
         .collect()

@@ -12,8 +12,11 @@ mod blocks;
 mod gemm;
 mod movement;
 mod packed;
+mod padding;
 mod pointwise;
+mod runs;
 mod shape;
+mod strided;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,10 +27,14 @@ use half::slice::HalfFloatSliceExt as _;
 use crate::ir::types::DType;
 
 pub use gemm::{Matrix, Output, gemm};
+pub(crate) use movement::for_kind;
 pub use movement::{concat, pick_or_fill};
 pub use packed::{Bytes, Packed};
+pub use padding::Border;
 pub use pointwise::{Broadcast, choose, in_blocks, map, zip};
-pub use shape::{axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, strides};
+pub use shape::{
+    axis, broadcast_shapes, broadcast_strides, elements, split_at_axis, steps, strides,
+};
 
 /// A tensor: an element type, a shape and elements in row-major order. Rank 0 is a scalar.
 #[derive(Clone, Debug)]
@@ -91,7 +98,7 @@ pub enum TensorError {
 }
 
 /// A kind of element: how a tensor's buffer is read and made.
-pub trait Element: Clone + Send + Sync + PartialEq + 'static {
+pub trait Element: Clone + Default + Send + Sync + PartialEq + 'static {
     /// The elements of a tensor; widened if it is packed.
     fn read(tensor: &Tensor) -> Result<Cow<'_, [Self]>, TensorError>;
     /// A tensor of these elements, which fill the shape.

@@ -1,23 +1,17 @@
-//! Moving elements without looking at them: strided copies, picks, concatenation.
-
-use rayon::prelude::*;
+//! Moving elements without looking at them: picks, replacements, concatenation.
 
 use super::shape::split_at_axis;
-use super::{Data, Element, Tensor, TensorError};
-use crate::ir::types::DType;
-
-/// Copies of fewer elements than this are not worth a second thread.
-const PARALLEL_ELEMENTS: usize = 1 << 16;
+use super::{Element, Tensor, TensorError};
 
 /// Runs `$body` with `$Kind` as the element kind of a tensor.
 macro_rules! for_kind {
     ($tensor:expr, $Kind:ident => $body:expr) => {
         match $tensor.dtype() {
-            DType::Bool => {
+            $crate::ir::types::DType::Bool => {
                 type $Kind = bool;
                 $body
             }
-            DType::String => {
+            $crate::ir::types::DType::String => {
                 type $Kind = String;
                 $body
             }
@@ -33,42 +27,9 @@ macro_rules! for_kind {
     };
 }
 
-impl Tensor {
-    /// The tensor of this shape whose element at (i, j, …) is the element at
-    /// `start + i·strides[0] + j·strides[1] + …` of this one. A stride of 0 repeats, a negative one
-    /// reverses: this is every transpose, slice, broadcast and reversal.
-    ///
-    /// # Errors
-    ///
-    /// If some index is outside of this tensor.
-    pub fn strided(
-        &self,
-        shape: Vec<usize>,
-        start: isize,
-        strides: &[isize],
-    ) -> Result<Self, TensorError> {
-        let len = super::elements(&shape).ok_or_else(|| TensorError::TooLarge(shape.clone()))?;
-        if len > 0 {
-            let (mut lowest, mut highest) = (start, start);
-            for (size, stride) in shape.iter().zip(strides) {
-                let reach = (*size as isize - 1) * stride;
-                lowest += reach.min(0);
-                highest += reach.max(0);
-            }
-            if lowest < 0 || highest >= self.len() as isize {
-                return Err(TensorError::Data(format!(
-                    "elements {lowest} to {highest} are read of {}",
-                    self.len()
-                )));
-            }
-        }
-        for_kind!(self, Kind => {
-            let source = Kind::read(self)?;
-            let elements = copy_strided(&source, &shape, start, strides, len);
-            Ok(Kind::make(self.dtype(), shape, elements))
-        })
-    }
+pub(crate) use for_kind;
 
+impl Tensor {
     /// The tensor of this shape whose element k is the element `indices[k]` of this one.
     ///
     /// # Errors
@@ -129,71 +90,6 @@ impl Tensor {
         let strides = super::broadcast_strides(self.shape(), shape)?;
         self.strided(shape.to_vec(), 0, &strides)
     }
-
-    /// A packed tensor's bytes and type, if that is how its elements are held.
-    pub fn packed(&self) -> Option<&super::Packed> {
-        match self.data() {
-            Data::Packed(packed) => Some(packed),
-            _ => None,
-        }
-    }
-}
-
-/// Elements of a strided view in order. All indices are inside of `source`.
-fn copy_strided<T: Element>(
-    source: &[T],
-    shape: &[usize],
-    start: isize,
-    strides: &[isize],
-    len: usize,
-) -> Vec<T> {
-    if len == 0 {
-        return Vec::new();
-    }
-    let Some((inner, outer)) = shape.split_last() else {
-        return vec![source[start as usize].clone()];
-    };
-    let (inner_stride, outer_strides) = (strides[outer.len()], &strides[..outer.len()]);
-    let rows = len / inner;
-    let row_start = |row: usize| {
-        let mut rest = row;
-        let mut at = start;
-        for (size, stride) in outer.iter().zip(outer_strides).rev() {
-            at += (rest % size) as isize * stride;
-            rest /= size;
-        }
-        at
-    };
-    let copy_row = |row: usize, target: &mut Vec<T>| {
-        let at = row_start(row);
-        if inner_stride == 1 {
-            target.extend_from_slice(&source[at as usize..at as usize + inner]);
-        } else {
-            target.extend(
-                (0..*inner).map(|i| source[(at + i as isize * inner_stride) as usize].clone()),
-            );
-        }
-    };
-    if len < PARALLEL_ELEMENTS {
-        let mut elements = Vec::with_capacity(len);
-        for row in 0..rows {
-            copy_row(row, &mut elements);
-        }
-        return elements;
-    }
-    let block = rows.div_ceil(rayon::current_num_threads() * 4).max(1);
-    let blocks: Vec<Vec<T>> = (0..rows.div_ceil(block))
-        .into_par_iter()
-        .map(|index| {
-            let range = index * block..((index + 1) * block).min(rows);
-            let mut elements = Vec::with_capacity(range.len() * inner);
-            for row in range {
-                copy_row(row, &mut elements);
-            }
-            elements
-        })
-        .collect();
-    blocks.concat()
 }
 
 /// The tensors one after the other along an axis; all other sizes must agree.

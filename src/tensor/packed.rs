@@ -96,6 +96,28 @@ impl Packed {
         Ok(Cow::Owned(values))
     }
 
+    /// Runs of `run` elements each out of `count` of a floating-point type, widened. All of them are
+    /// inside.
+    pub(super) fn float_runs(
+        &self,
+        dtype: DType,
+        count: usize,
+        run: usize,
+        starts: &[usize],
+    ) -> Result<Vec<f32>, TensorError> {
+        let bytes = self.exactly(dtype, count)?;
+        let width = bytes.len().checked_div(count).unwrap_or(0);
+        let mut values = vec![0.0; starts.len() * run];
+        for (start, values) in starts.iter().zip(values.chunks_exact_mut(run.max(1))) {
+            let range = start * width..(start + run) * width;
+            let bytes = bytes
+                .get(range)
+                .ok_or_else(|| TensorError::Data(format!("nothing is stored at {start}")))?;
+            widen(dtype, bytes, values)?;
+        }
+        Ok(values)
+    }
+
     /// So many elements of an integer type, widened.
     pub(super) fn integers(&self, dtype: DType, count: usize) -> Result<Vec<i64>, TensorError> {
         let bytes = self.exactly(dtype, count)?;

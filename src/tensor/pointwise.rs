@@ -16,8 +16,9 @@ const PARALLEL_ELEMENTS: usize = 1 << 15;
 const BLOCK: usize = 1 << 13;
 
 /// The `len` elements that `fill` writes: it is given ranges of indices with the places of those
-/// elements, from several threads if there are many.
-pub fn in_blocks<C>(len: usize, fill: impl Fn(Range<usize>, &mut [C]) + Sync) -> Vec<C>
+/// elements, from several threads if there are many. It is called once for thousands of elements,
+/// and is not a type parameter because each would be compiled with its own copy of rayon's machinery.
+pub fn in_blocks<C>(len: usize, fill: &(dyn Fn(Range<usize>, &mut [C]) + Sync)) -> Vec<C>
 where
     C: Clone + Default + Send,
 {
@@ -41,7 +42,7 @@ where
     A: Copy + Sync,
     C: Clone + Default + Send,
 {
-    in_blocks(x.len(), |range, out| {
+    in_blocks(x.len(), &|range, out: &mut [C]| {
         for (out, x) in out.iter_mut().zip(&x[range]) {
             *out = function(*x);
         }
@@ -164,7 +165,7 @@ where
     B: Copy + Sync,
     C: Clone + Default + Send,
 {
-    in_blocks(plan.len, |range, out| {
+    in_blocks(plan.len, &|range, out: &mut [C]| {
         plan.pieces(range, |piece, [at_a, at_b]| {
             let out = &mut out[piece];
             let (a, b) = (
@@ -198,7 +199,7 @@ pub fn choose<T>(plan: &Broadcast<3>, condition: &[bool], a: &[T], b: &[T]) -> V
 where
     T: Copy + Default + Send + Sync,
 {
-    in_blocks(plan.len, |range, out| {
+    in_blocks(plan.len, &|range, out: &mut [T]| {
         plan.pieces(range, |piece, [at_condition, at_a, at_b]| {
             let out = &mut out[piece];
             let len = out.len();

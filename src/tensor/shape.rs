@@ -11,11 +11,24 @@ pub fn elements(shape: &[usize]) -> Option<usize> {
 
 /// The distance in elements between neighbours along each axis of a row-major tensor.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis];
+        // Only a tensor without elements can have sizes whose product does not fit.
+        strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
     }
     strides
+}
+
+/// The strides as [`Tensor::strided`](super::Tensor::strided) takes them; all 0 for a tensor without
+/// elements, whose sizes need not multiply to anything that fits.
+pub fn steps(shape: &[usize]) -> Vec<isize> {
+    if shape.contains(&0) {
+        return vec![0; shape.len()];
+    }
+    strides(shape)
+        .iter()
+        .map(|stride| *stride as isize)
+        .collect()
 }
 
 /// The index of an axis that may count from the end.
@@ -69,9 +82,11 @@ pub fn broadcast_strides(from: &[usize], to: &[usize]) -> Result<Vec<isize>, Ten
 /// The shape around an axis: elements before it, its size, and elements behind it, so that the
 /// element (outer, index, inner) is at `(outer · size + index) · behind + inner`.
 pub fn split_at_axis(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+    // Only a tensor without elements can have sizes whose product does not fit.
+    let product = |sizes: &[usize]| sizes.iter().fold(1usize, |p, size| p.saturating_mul(*size));
     (
-        shape[..axis].iter().product(),
+        product(&shape[..axis]),
         shape[axis],
-        shape[axis + 1..].iter().product(),
+        product(&shape[axis + 1..]),
     )
 }

@@ -295,9 +295,12 @@ impl Maker {
         }
     }
 
-    fn values(self, values: &BTreeMap<String, Value>) -> BTreeMap<&str, ValueJson<'_>> {
+    fn values<'a>(
+        self,
+        values: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    ) -> BTreeMap<&'a str, ValueJson<'a>> {
         values
-            .iter()
+            .into_iter()
             .map(|(name, value)| (name.as_str(), self.value(value)))
             .collect()
     }

@@ -1,5 +1,7 @@
 //! Tokens of MIL text: where each begins and ends, and what kind it is.
 
+use std::ops::Range;
+
 /// What a token is. Its text is the source between its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -21,8 +23,25 @@ pub(super) enum Kind {
     Ellipsis,
     /// The end of the text.
     End,
-    /// No token of the language, with the reason.
-    Bad(&'static str),
+    /// No token of the language.
+    Bad(Fault),
+}
+
+/// Why something is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Character,
+    Quote,
+}
+
+impl Fault {
+    /// What is wrong, for the reader of the error.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Character => "no token of MIL text begins with this character",
+            Self::Quote => "the closing quote is missing",
+        }
+    }
 }
 
 /// A token.
@@ -48,6 +67,11 @@ impl<'s> Lexer<'s> {
         Self { source, at }
     }
 
+    /// Goes on at a byte position, at which no token is cut in two.
+    pub(super) fn at(source: &'s str, at: usize) -> Self {
+        Self { source, at }
+    }
+
     /// The next token, spaces and comments skipped.
     pub(super) fn token(&mut self) -> Token {
         self.skip();
@@ -63,18 +87,19 @@ impl<'s> Lexer<'s> {
     fn skip(&mut self) {
         let bytes = self.source.as_bytes();
         loop {
-            match bytes.get(self.at) {
-                Some(b' ' | b'\n' | b'\t' | b'\r') => self.at += 1,
-                Some(b'/') if bytes.get(self.at + 1) == Some(&b'/') => self.at = self.line_end(),
-                _ => return,
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            self.at += count(rest, SPACE);
+            if !bytes[self.at..].starts_with(b"//") {
+                return;
             }
+            self.at = self.line_end();
         }
     }
 
     /// The position of the next line break, or the end of the text.
     fn line_end(&self) -> usize {
         let rest = self.source.as_bytes().get(self.at..).unwrap_or_default();
-        let length = rest.iter().position(|b| *b == b'\n');
+        let length = memchr::memchr(b'\n', rest);
         self.at + length.unwrap_or(rest.len())
     }
 
@@ -115,17 +140,14 @@ impl<'s> Lexer<'s> {
             _ => {
                 let character = self.source.get(self.at..).and_then(|s| s.chars().next());
                 self.at += character.map_or(1, char::len_utf8);
-                Kind::Bad("no token of MIL text begins with this character")
+                Kind::Bad(Fault::Character)
             }
         }
     }
 
     fn word(&mut self) {
-        let rest = &self.source.as_bytes()[self.at..];
-        let length = rest
-            .iter()
-            .position(|b| !(b.is_ascii_alphanumeric() || *b == b'_' || *b == b'@'));
-        self.at += length.unwrap_or(rest.len());
+        let rest = self.source.as_bytes().get(self.at..).unwrap_or_default();
+        self.at += count(rest, WORD);
     }
 
     /// A sign, then letters, digits, `_` and points; a sign again after an exponent's letter.
@@ -133,20 +155,18 @@ impl<'s> Lexer<'s> {
         let bytes = self.source.as_bytes();
         self.at += usize::from(matches!(bytes[self.at], b'-' | b'+'));
         let hex = bytes[self.at..].starts_with(b"0x");
-        let mut last = 0;
-        while let Some(&byte) = bytes.get(self.at) {
-            let exponent = match last {
-                b'p' | b'P' => true,
-                b'e' | b'E' => !hex,
+        loop {
+            let length = count(&bytes[self.at..], NUMBER);
+            let exponent = match bytes[..self.at + length].last() {
+                Some(b'p' | b'P') => true,
+                Some(b'e' | b'E') => !hex,
                 _ => false,
             };
-            let part = byte.is_ascii_alphanumeric()
-                || matches!(byte, b'.' | b'_')
-                || (exponent && matches!(byte, b'+' | b'-'));
-            if !part {
-                break;
+            self.at += length;
+            let sign = matches!(bytes.get(self.at), Some(b'+' | b'-'));
+            if length == 0 || !exponent || !sign {
+                return;
             }
-            last = byte;
             self.at += 1;
         }
     }
@@ -154,18 +174,58 @@ impl<'s> Lexer<'s> {
     fn quoted(&mut self, quote: u8, kind: Kind) -> Kind {
         let bytes = self.source.as_bytes();
         let mut at = self.at + 1;
-        while let Some(&byte) = bytes.get(at) {
-            at += 1;
-            if byte == quote {
+        while let Some(length) = memchr::memchr2(quote, b'\\', bytes.get(at..).unwrap_or_default())
+        {
+            at += length + 1;
+            if bytes[at - 1] == quote {
                 self.at = at;
                 return kind;
             }
-            at += usize::from(byte == b'\\');
+            at += 1;
         }
         // Go on with the next line, so that the rest of the text is read.
         self.at = self.line_end();
-        Kind::Bad("the closing quote is missing")
+        Kind::Bad(Fault::Quote)
     }
+}
+
+/// The classes of bytes that the insides of tokens are made of, as bits in [`CLASSES`].
+const SPACE: u8 = 1;
+const WORD: u8 = 2;
+const NUMBER: u8 = 4;
+
+/// The classes of each byte.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b' ' | b'\n' | b'\t' | b'\r' => SPACE,
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_' => WORD | NUMBER,
+            b'@' => WORD,
+            b'.' => NUMBER,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+/// How many of the first bytes are of a class.
+fn count(bytes: &[u8], class: u8) -> usize {
+    bytes
+        .iter()
+        .position(|byte| CLASSES[usize::from(*byte)] & class == 0)
+        .unwrap_or(bytes.len())
+}
+
+/// Where the tokens of a text stand, as ranges of bytes; what is no token stands among them.
+pub fn tokens(source: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut lexer = Lexer::new(source);
+    std::iter::from_fn(move || {
+        let token = lexer.token();
+        (token.kind != Kind::End).then_some(token.start..token.end)
+    })
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ mod values;
 mod words;
 mod writer;
 
+pub use lexer::tokens;
 pub use parser::{ParseError, Parsed, parse};
 pub use printer::{
     PrintError, PrintOptions, function_text, print_program, program_text, write_program,

@@ -15,9 +15,11 @@
 mod body;
 mod elements;
 mod number;
+mod plain;
 mod types;
 mod values;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::ops::Range;
@@ -135,7 +137,7 @@ impl<'s> Parser<'s> {
     fn advance(&mut self) {
         self.token = self.lexer.token();
         if let Kind::Bad(why) = self.token.kind {
-            self.report(self.span(), why);
+            self.report(self.span(), why.message());
         }
         if self.errors.len() >= MAX_ERRORS {
             self.token.kind = Kind::End;
@@ -206,9 +208,9 @@ impl<'s> Parser<'s> {
     }
 
     /// A name, bare or between backquotes.
-    fn name(&mut self, what: &str) -> Parse<String> {
+    fn name(&mut self, what: &str) -> Parse<Cow<'s, str>> {
         let name = match self.token.kind {
-            Kind::Word => self.token_text().to_owned(),
+            Kind::Word => self.token_text().into(),
             Kind::Quoted => self.unescape(self.span())?,
             _ => return Err(self.expected(what)),
         };
@@ -220,7 +222,7 @@ impl<'s> Parser<'s> {
         if self.token.kind != Kind::String {
             return Err(self.expected("a string"));
         }
-        let text = self.unescape(self.span())?;
+        let text = self.unescape(self.span())?.into_owned();
         self.advance();
         Ok(text)
     }
@@ -253,11 +255,11 @@ impl<'s> Parser<'s> {
     }
 
     /// The text between a token's quotes, escapes resolved.
-    fn unescape(&mut self, span: Range<usize>) -> Parse<String> {
+    fn unescape(&mut self, span: Range<usize>) -> Parse<Cow<'s, str>> {
         let inner = span.start + 1..span.end.saturating_sub(1);
         let text = self.slice(inner.clone());
         if !text.contains('\\') {
-            return Ok(text.to_owned());
+            return Ok(text.into());
         }
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -274,7 +276,7 @@ impl<'s> Parser<'s> {
             rest = &escape[length..];
         }
         out.push_str(rest);
-        Ok(out)
+        Ok(out.into())
     }
 
     /// Runs a part of the grammar that nests in itself.
@@ -407,7 +409,7 @@ impl<'s> Parser<'s> {
             return Err(self.expected("`func` or `}`"));
         }
         self.advance();
-        let name = self.name("the function's name")?;
+        let name = self.name("the function's name")?.into_owned();
         let opset = self.opset()?;
         let inputs = self.inputs()?;
         let mut function = Function {
@@ -446,7 +448,7 @@ impl<'s> Parser<'s> {
         let word = self.name("an opset, such as `ios18`")?;
         self.symbol(b'>')?;
         Ok(if quoted {
-            word
+            word.into_owned()
         } else {
             opset_from_word(&word).to_owned()
         })
@@ -466,7 +468,7 @@ impl<'s> Parser<'s> {
     fn named(&mut self) -> Parse<(NamedType, Range<usize>)> {
         let ty = self.optional_type()?;
         let span = self.span();
-        let name = self.name("a name")?;
+        let name = self.name("a name")?.into_owned();
         Ok((NamedType { name, ty }, span))
     }
 

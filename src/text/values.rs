@@ -3,8 +3,6 @@
 //! The value `TYPE(CONTENT)` shows its type once; a value inside a list, tuple or dictionary shows
 //! only its content where its type is the one that the container's type gives it.
 
-use std::collections::BTreeMap;
-
 use super::elements::{Element, Elements};
 use super::writer::Writer;
 use crate::ir::{
@@ -57,7 +55,10 @@ fn field(data: &TensorData) -> &'static str {
 
 impl Writer<'_> {
     /// Attributes in brackets, sorted by name.
-    pub(super) fn attributes(&mut self, attributes: &BTreeMap<String, Value>) {
+    pub(super) fn attributes<'a>(
+        &mut self,
+        attributes: impl IntoIterator<Item = (&'a String, &'a Value)>,
+    ) {
         self.push("[");
         self.separated(attributes, |w, (name, value)| {
             w.name(name);

@@ -8,7 +8,6 @@
 //! - A 3 GB language model: `optimize` against `cp -r`, peak anonymous memory, and the commands
 //!   that need not touch the weights.
 //! - 100 000 operations against 10 000.
-//! - Parsing 50 MB of MIL text against reading the file.
 
 #![expect(clippy::print_stdout, reason = "a bench reports to whoever runs it")]
 
@@ -50,56 +49,6 @@ fn main() {
     let long = make("100000.mlpackage", &["ops", "100000"]);
     large_model(&large, folder.path());
     many_operations(&short, &long, folder.path());
-    long_text(&long, folder.path());
-}
-
-/// Size of the text that is parsed.
-const TEXT_BYTES: usize = 50_000_000;
-
-/// The text of the long program, as often as 50 MB takes, each time as another function.
-fn long_text(model: &Path, folder: &Path) {
-    let file = milwright::source::ModelFile::open(model).expect("the package opens");
-    let parts = file.model.programs();
-    let program = parts.first().expect("a program").program;
-    let options = milwright::text::PrintOptions::default();
-    let whole = milwright::text::program_text(program, &options).expect("a text");
-    let start = whole.find("    func ").expect("a function");
-    let end = whole.rfind('}').expect("the end of the program");
-    let mut text = whole[..start].to_owned();
-    let mut functions = 0;
-    while text.len() < TEXT_BYTES {
-        functions += 1;
-        let function = format!("    func f{functions}<");
-        text.push_str(&whole[start..end].replacen("    func main<", &function, 1));
-    }
-    text.push_str("}\n");
-    let path = folder.join("long.mil");
-    fs::write(&path, &text).expect("the text can be written");
-    drop(text);
-    let mut reads = Vec::new();
-    let mut parses = Vec::new();
-    let mut bytes = 0;
-    for _ in 0..ROUNDS {
-        let start = Instant::now();
-        let text = fs::read_to_string(&path).expect("the text can be read");
-        reads.push(start.elapsed());
-        bytes = text.len();
-        let start = Instant::now();
-        let parsed = milwright::text::parse(&text, "long.mil");
-        parses.push(start.elapsed());
-        assert!(parsed.is_ok(), "the text is a program");
-    }
-    let (reads, parses) = (median(reads), median(parses));
-    let rate = bytes as f64 / 1e6 / parses;
-    println!(
-        "{} MB of MIL text in {functions} functions, {ROUNDS} rounds",
-        bytes / 1_000_000
-    );
-    println!("  read                       {reads:8.3} s");
-    println!(
-        "  parse                      {parses:8.3} s = {:.0} × read, {rate:.0} MB/s",
-        parses / reads
-    );
 }
 
 fn large_model(model: &Path, folder: &Path) {

@@ -5,12 +5,14 @@
 //! - `models::…`: whole models, with the outputs of PyTorch or ONNX Runtime.
 //! - `probes::…`: programs that coremltools' passes break, with the right outputs by numpy and torch;
 //!   before and after our pipelines.
+//! - `exactness::…`: each pass of ours on each model and probe.
 //! - `peer::…`: programs before and after a pass of coremltools, which should be equivalent.
 //!
 //! `cargo test --test conformance -- conv` runs those whose name or op list contains `conv`.
 //! `exceptions.tsv` lists those that are not expected to agree, each with the reason; one that agrees
 //! after all fails the test, so that the list stays true.
 
+mod exactness;
 mod models;
 mod ops;
 mod peer;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         checks.extend(models::checks(&corpus.join("models")));
         checks.extend(probes::checks(&corpus.join("probes")));
         checks.extend(peer::checks(&corpus.join("passes")));
+        checks.extend(exactness::checks(&corpus));
     }
     let exceptions = exceptions();
     let trials = checks
@@ -115,6 +118,17 @@ impl Subject {
 
     fn part(&self) -> Part<'_> {
         self.file.model.programs().remove(0)
+    }
+
+    /// What the states of a probe hold at the start. Of a model with several calls, and of a test of
+    /// coremltools, these arrays say what states hold at the end.
+    fn starting_states(&self) -> Arrays {
+        let has_calls = self.arrays.keys().any(|key| key.starts_with("s1_"));
+        self.arrays
+            .iter()
+            .filter(|(key, _)| key.starts_with("state_") && !has_calls)
+            .map(|(key, tensor)| (key.clone(), tensor.clone()))
+            .collect()
     }
 
     /// Runs the calls with a program that has the interface of this one; states start as `start`

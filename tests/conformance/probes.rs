@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use milwright::eval::Precision;
-use milwright::eval::npz::Arrays;
 use milwright::pass::{Manager, Pipeline, Settings, Silent, verify};
 use milwright::passes;
 
@@ -46,13 +45,7 @@ fn run(folder: &Path, pipeline: &str) -> Result<(), String> {
             &mut Silent,
         )
         .map_err(|error| error.to_string())?;
-    // Here a state's array is what it holds at the start.
-    let start: Arrays = subject
-        .arrays
-        .iter()
-        .filter(|(key, _)| key.starts_with("state_"))
-        .map(|(key, tensor)| (key.clone(), tensor.clone()))
-        .collect();
+    let start = subject.starting_states();
     let has_half =
         milwright::text::program_text(&program, &milwright::text::PrintOptions::default())
             .is_ok_and(|text| text.contains("fp16"));

@@ -40,6 +40,10 @@ enum Defect {
     Garbles,
     /// Makes a constant of a type that no weight file holds.
     Unstorable,
+    /// Makes what is not equal.
+    Miscomputes,
+    /// Makes what is equal but for zeros and infinities, and says that it keeps every bit.
+    Overstates,
     /// Works.
     None,
 }
@@ -70,7 +74,17 @@ static IDLE: Broken = Broken(&const { meta("idle") }, Defect::Idle);
 static HESITATES: Broken = Broken(&const { meta("hesitates") }, Defect::Hesitates);
 static GARBLES: Broken = Broken(&const { meta("garbles") }, Defect::Garbles);
 static UNSTORABLE: Broken = Broken(&const { meta("unstorable") }, Defect::Unstorable);
-static WORKS: Broken = Broken(&const { meta("works") }, Defect::None);
+static MISCOMPUTES: Broken = Broken(&const { meta("miscomputes") }, Defect::Miscomputes);
+static OVERSTATES: Broken = Broken(&const { meta("overstates") }, Defect::Overstates);
+static WORKS: Broken = Broken(
+    &const {
+        Meta {
+            exactness: Exactness::Real,
+            ..meta("works")
+        }
+    },
+    Defect::None,
+);
 
 impl Pass for Broken {
     fn meta(&self) -> &'static Meta {
@@ -140,8 +154,17 @@ impl Matcher for Attempts {
                 let new = edit.op("relu", &[("x", Binding::Value(new))])?;
                 edit.replace(result, new)
             }),
-            Defect::None => Attempt::matched("abs", move |edit| {
+            Defect::Miscomputes => Attempt::matched("abs", move |edit| {
                 let new = edit.op("abs", &[("x", Binding::Value(x))])?;
+                edit.replace(result, new)
+            }),
+            // relu(x) = (x + |x|) / 2, but −0 becomes 0 and −∞ becomes NaN.
+            Defect::None | Defect::Overstates => Attempt::matched("halves", move |edit| {
+                let abs = edit.op("abs", &[("x", Binding::Value(x))])?;
+                let half = edit.scalar(tensor.dtype, 0.5)?;
+                let operands = |a, b| [("x", Binding::Value(a)), ("y", b)];
+                let sum = edit.op("add", &operands(x, Binding::Value(abs)))?;
+                let new = edit.op("mul", &operands(sum, half))?;
                 edit.replace(result, new)
             }),
         }
@@ -251,6 +274,27 @@ fn with_defects() -> Vec<Trial> {
             "case",
             &NOT_IDEMPOTENT,
             "a second run changes it again",
+        ),
+        trial(
+            "a_wrong_result_is_caught",
+            "",
+            "case",
+            &MISCOMPUTES,
+            "before and",
+        ),
+        trial(
+            "a_pass_that_is_less_exact_than_it_says_is_caught",
+            "",
+            "case",
+            &OVERSTATES,
+            "before and",
+        ),
+        trial(
+            "a_case_that_can_be_evaluated_after_all_is_caught",
+            "// not evaluated: no reason\n",
+            "case",
+            &WORKS,
+            "but it can be",
         ),
         trial(
             "a_case_that_does_not_change_is_caught",

@@ -16,6 +16,8 @@ pub(crate) struct Case {
     pub(crate) pipeline: Pipeline,
     pub(crate) silent: bool,
     pub(crate) issues: Vec<String>,
+    /// Why no sample can be evaluated.
+    pub(crate) not_evaluated: Option<String>,
     pub(crate) blobs: Weights,
 }
 
@@ -42,6 +44,7 @@ impl Case {
         let mut options = String::new();
         let mut silent = false;
         let mut issues = Vec::new();
+        let mut not_evaluated = None;
         let mut blobs = Weights::default();
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
@@ -51,6 +54,8 @@ impl Case {
                 options = format!("{{{}}}", text.trim());
             } else if let Some(text) = comment.strip_prefix("expect-issue:") {
                 issues.push(text.trim().to_owned());
+            } else if let Some(text) = comment.strip_prefix("not evaluated:") {
+                not_evaluated = Some(text.trim().to_owned());
             } else if let Some(text) = comment.strip_prefix("blob ") {
                 let (blob, bytes) = blob(text).ok_or_else(|| format!("not a blob: {comment}"))?;
                 blobs.0.insert(blob, bytes);
@@ -71,6 +76,7 @@ impl Case {
             pipeline,
             silent,
             issues,
+            not_evaluated,
             blobs,
         })
     }

@@ -1,11 +1,13 @@
 //! What must hold of every case, whatever the pass.
 
 use milwright::ir::Program;
-use milwright::pass::{Manager, Outcome, Pass, RemarkKind, Settings, Silent, verify};
+use milwright::pass::{
+    Exactness, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, verify,
+};
 use milwright::text::{PrintOptions, diff, parse, program_text};
 
 use crate::case::Case;
-use crate::package;
+use crate::{evaluate, package};
 
 /// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
 ///
@@ -25,12 +27,25 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     package::survives(case, &program, &after)?;
     meant(case, &outcome, before != after)?;
 
+    let computed = program.clone();
     let again = run(case, passes, &mut program)?;
     if again.rewrites() > 0 || print(case, &program) != after {
         let change = diff::changed_lines(&after, &print(case, &program), 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
+    let exactness = exactness(case, passes)?;
+    evaluate::equivalent(case, &case.program, &computed, exactness)?;
     Ok(report(&outcome, &before, &after))
+}
+
+/// How exact the pass says that it is.
+fn exactness(case: &Case, passes: &[&'static dyn Pass]) -> Result<Exactness, String> {
+    let pass = case.pipeline.steps.iter().find_map(|step| match step {
+        Step::Pass { id, .. } => passes.iter().find(|pass| pass.meta().id == id),
+        Step::Group(_) => None,
+    });
+    pass.map(|pass| pass.meta().exactness)
+        .ok_or_else(|| "its pipeline has no pass".to_owned())
 }
 
 pub(crate) fn print(case: &Case, program: &Program) -> String {

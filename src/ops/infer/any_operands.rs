@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::ir::Attributes;
 use crate::ir::value::{TensorData, Value};
 use crate::ops::Opset;
 use crate::ops::registry::Results;
@@ -81,7 +82,7 @@ fn any_operand(numbers: &mut Numbers, dtypes: &[DType]) -> (ValueType, Option<Va
 #[test]
 fn no_operands_whatsoever_make_inference_panic() {
     let mut numbers = Numbers(1);
-    let attributes = BTreeMap::new();
+    let attributes = Attributes::new();
     let mut typed = 0;
     for entry in registry::all() {
         for round in 0..2000 {

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::ir::Attributes;
 use crate::ir::value::{BlobRef, Content, TensorData, Value};
 use crate::ops::Opset;
 use crate::ops::registry;
@@ -17,7 +18,7 @@ struct Case {
     op_type: String,
     opset: Opset,
     arguments: Vec<(String, ValueType, Option<Value>)>,
-    attributes: BTreeMap<String, Value>,
+    attributes: Attributes,
     results: Vec<ValueType>,
 }
 
@@ -46,7 +47,7 @@ impl Case {
             op_type,
             opset,
             arguments,
-            attributes,
+            attributes: attributes.into(),
             results: words.map(parse_type).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use super::super::lexer::Kind;
@@ -40,7 +41,7 @@ impl<'s> Parser<'s> {
             let span = parser.span();
             let name = parser.name("the name of an output")?;
             if !parser.undefined(builder, &[span]) {
-                outputs.push(name);
+                outputs.push(name.into_owned());
             }
             Ok(())
         })?;
@@ -126,6 +127,8 @@ impl<'s> Parser<'s> {
         if self.at_type() {
             loop {
                 let (named, span) = self.named()?;
+                // Most operations have one result, and a vector that grows begins with four.
+                draft.results.reserve_exact(1);
                 draft.results.push(named);
                 places.results.push(span);
                 if !self.eat_symbol(b',') {
@@ -135,7 +138,7 @@ impl<'s> Parser<'s> {
             places.complete = true;
             self.symbol(b'=')?;
         }
-        draft.op_type = self.name("a type or an operation")?;
+        draft.op_type = self.name("a type or an operation")?.into_owned();
         places.complete = true;
         self.arguments(draft, places)?;
         if self.at_symbol(b'[') {
@@ -168,12 +171,17 @@ impl<'s> Parser<'s> {
             } else {
                 bindings.push(parser.binding(places)?);
             }
-            if draft.arguments.contains_key(&parameter) {
-                parser.report(span, &format!("parameter `{parameter}` is given twice"));
-                return Err(Fail);
+            match draft.arguments.entry(parameter.into_owned()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(bindings);
+                    Ok(())
+                }
+                Entry::Occupied(entry) => {
+                    let why = format!("parameter `{}` is given twice", entry.key());
+                    parser.report(span, &why);
+                    Err(Fail)
+                }
             }
-            draft.arguments.insert(parameter, bindings);
-            Ok(())
         })
     }
 
@@ -192,7 +200,7 @@ impl<'s> Parser<'s> {
         }
         places.operands.push(self.span());
         Ok(DraftBinding::Name(
-            self.name("a value's name or a literal")?,
+            self.name("a value's name or a literal")?.into_owned(),
         ))
     }
 
@@ -243,7 +251,7 @@ impl<'s> Parser<'s> {
     fn name_at(&mut self, span: &Range<usize>) -> Cow<'s, str> {
         let text = self.slice(span.clone());
         if text.starts_with('`') {
-            self.unescape(span.clone()).unwrap_or_default().into()
+            self.unescape(span.clone()).unwrap_or_default()
         } else {
             text.into()
         }

@@ -14,8 +14,11 @@ const MAX_MADE: u64 = 1 << 24;
 /// Brackets may be nested this deep; no tensor of Core ML has more dimensions than 5.
 const MAX_BRACKETS: usize = 64;
 
+/// Room is made for at most this many elements before they are read.
+const MAX_RESERVED: u64 = 1 << 16;
+
 /// Where elements go: one field of the schema.
-enum Sink {
+pub(super) enum Sink {
     Floats(Vec<f32>),
     Doubles(Vec<f64>),
     Ints(Vec<i32>),
@@ -27,7 +30,7 @@ enum Sink {
 }
 
 /// Elements packed lowest bits first.
-struct Packed {
+pub(super) struct Packed {
     dtype: DType,
     width: u32,
     bytes: Vec<u8>,
@@ -37,7 +40,7 @@ struct Packed {
 }
 
 impl Packed {
-    fn push(&mut self, bits: u64) {
+    pub(super) fn push(&mut self, bits: u64) {
         if self.width >= 8 {
             let size = (self.width / 8) as usize;
             self.bytes
@@ -53,6 +56,15 @@ impl Packed {
         }
     }
 
+    /// The smallest and the largest element, where they are whole numbers.
+    pub(super) fn range(&self) -> (i128, i128) {
+        let signed = matches!(
+            self.dtype,
+            DType::Int4 | DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64
+        );
+        whole_range(signed, self.width)
+    }
+
     fn finish(mut self) -> Vec<u8> {
         if self.count > 0 {
             self.bytes.push(self.pending as u8);
@@ -61,40 +73,64 @@ impl Packed {
     }
 }
 
+/// The smallest and the largest whole number of so many bits.
+fn whole_range(signed: bool, width: u32) -> (i128, i128) {
+    if signed {
+        (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+    } else {
+        (0, (1 << width) - 1)
+    }
+}
+
 impl Sink {
-    fn new(field: &str, dtype: Option<DType>) -> Option<Self> {
+    /// `elements` are expected.
+    fn new(field: &str, dtype: Option<DType>, elements: u64) -> Option<Self> {
+        // A type may promise more than there is.
+        let size = elements.min(MAX_RESERVED) as usize;
         Some(match field {
-            "floats" => Self::Floats(Vec::new()),
-            "doubles" => Self::Doubles(Vec::new()),
-            "ints" => Self::Ints(Vec::new()),
-            "longInts" if dtype == Some(DType::UInt64) => Self::UnsignedLongInts(Vec::new()),
-            "longInts" => Self::LongInts(Vec::new()),
-            "bools" => Self::Bools(Vec::new()),
-            "strings" => Self::Strings(Vec::new()),
-            _ => Self::Packed(Packed {
-                dtype: dtype?,
-                width: dtype?.bits()?,
-                bytes: Vec::new(),
-                pending: 0,
-                count: 0,
-            }),
+            "floats" => Self::Floats(Vec::with_capacity(size)),
+            "doubles" => Self::Doubles(Vec::with_capacity(size)),
+            "ints" => Self::Ints(Vec::with_capacity(size)),
+            "longInts" if dtype == Some(DType::UInt64) => {
+                Self::UnsignedLongInts(Vec::with_capacity(size))
+            }
+            "longInts" => Self::LongInts(Vec::with_capacity(size)),
+            "bools" => Self::Bools(Vec::with_capacity(size)),
+            "strings" => Self::Strings(Vec::with_capacity(size)),
+            _ => {
+                let (dtype, width) = (dtype?, dtype?.bits()?);
+                let size = (size * width as usize).div_ceil(8);
+                Self::Packed(Packed {
+                    dtype,
+                    width,
+                    bytes: Vec::with_capacity(size),
+                    pending: 0,
+                    count: 0,
+                })
+            }
         })
     }
 
     fn finish(self) -> TensorData {
+        fn exact<T>(mut values: Vec<T>) -> Vec<T> {
+            values.shrink_to_fit();
+            values
+        }
         match self {
-            Self::Floats(values) => TensorData::Floats(values),
-            Self::Doubles(values) => TensorData::Doubles(values),
-            Self::Ints(values) => TensorData::Ints(values),
-            Self::LongInts(values) | Self::UnsignedLongInts(values) => TensorData::LongInts(values),
-            Self::Bools(values) => TensorData::Bools(values),
-            Self::Strings(values) => TensorData::Strings(values),
-            Self::Packed(packed) => TensorData::Bytes(packed.finish()),
+            Self::Floats(values) => TensorData::Floats(exact(values)),
+            Self::Doubles(values) => TensorData::Doubles(exact(values)),
+            Self::Ints(values) => TensorData::Ints(exact(values)),
+            Self::LongInts(values) | Self::UnsignedLongInts(values) => {
+                TensorData::LongInts(exact(values))
+            }
+            Self::Bools(values) => TensorData::Bools(exact(values)),
+            Self::Strings(values) => TensorData::Strings(exact(values)),
+            Self::Packed(packed) => TensorData::Bytes(exact(packed.finish())),
         }
     }
 
     /// The floating-point format of the elements, if they are such numbers.
-    fn format(&self) -> Option<Format> {
+    pub(super) fn format(&self) -> Option<Format> {
         match self {
             Self::Floats(_) => Some(FP32),
             Self::Doubles(_) => Some(FP64),
@@ -113,24 +149,13 @@ impl Sink {
 
     /// The smallest and the largest element, if they are whole numbers.
     fn range(&self) -> Option<(i128, i128)> {
-        let (signed, width) = match self {
-            Self::Ints(_) => (true, 32),
-            Self::LongInts(_) => (true, 64),
-            Self::UnsignedLongInts(_) => (false, 64),
-            Self::Packed(packed) if self.format().is_none() => {
-                let signed = matches!(
-                    packed.dtype,
-                    DType::Int4 | DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64
-                );
-                (signed, packed.width)
-            }
-            _ => return None,
-        };
-        Some(if signed {
-            (-(1 << (width - 1)), (1 << (width - 1)) - 1)
-        } else {
-            (0, (1 << width) - 1)
-        })
+        match self {
+            Self::Ints(_) => Some(whole_range(true, 32)),
+            Self::LongInts(_) => Some(whole_range(true, 64)),
+            Self::UnsignedLongInts(_) => Some(whole_range(false, 64)),
+            Self::Packed(packed) if self.format().is_none() => Some(packed.range()),
+            _ => None,
+        }
     }
 
     fn push_float(&mut self, bits: u64) {
@@ -200,7 +225,8 @@ impl Parser<'_> {
     ) -> Parse<TensorData> {
         let dtype = ty.map(|ty| ty.dtype);
         let field = field.or_else(|| dtype.and_then(usual_field));
-        let Some(mut sink) = field.and_then(|field| Sink::new(field, dtype)) else {
+        let expected = ty.and_then(TensorType::elements).unwrap_or(1);
+        let Some(mut sink) = field.and_then(|field| Sink::new(field, dtype, expected)) else {
             return Err(self.expected("`@raw \"…\"`, the only literal of this type"));
         };
         if self.token.kind == Kind::Word && self.next_kind() == Kind::Symbol(b'(') {
@@ -236,6 +262,17 @@ impl Parser<'_> {
                 }
                 self.advance();
                 open.push(0);
+            }
+            let plain = self.plain_numbers(sink);
+            if plain > 0 {
+                even &= shape.is_empty() || shape.len() == open.len();
+                if let Some(count) = open.last_mut() {
+                    *count += plain;
+                }
+                if shape.is_empty() {
+                    shape = vec![u64::MAX; open.len()];
+                }
+                continue;
             }
             let empty = self.at_symbol(b']') && open.last() == Some(&0);
             if !empty {
@@ -274,15 +311,12 @@ impl Parser<'_> {
         even: bool,
         ty: Option<&TensorType>,
     ) -> Parse<()> {
-        let declared = ty.and_then(TensorType::shape);
         let why = if !even {
             "the brackets do not all hold the same number of elements".to_owned()
         } else if shape.len() > 1
-            && declared
-                .as_deref()
-                .is_some_and(|declared| declared != shape)
+            && let Some(declared) = ty.and_then(TensorType::shape)
+            && declared != shape
         {
-            let declared = declared.unwrap_or_default();
             format!("the brackets have the shape {shape:?}, the type says {declared:?}")
         } else {
             return Ok(());

@@ -1,6 +1,7 @@
 //! Values: attributes, literals, references to weight files, lists, tuples and dictionaries.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::super::lexer::Kind;
 use super::{Fail, Parse, Parser};
@@ -18,12 +19,17 @@ impl Parser<'_> {
             let name = parser.name("an attribute's name")?;
             parser.symbol(b'=')?;
             let value = parser.value()?;
-            if attributes.contains_key(&name) {
-                parser.report(span, &format!("attribute `{name}` is given twice"));
-                return Err(Fail);
+            match attributes.entry(name.into_owned()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                    Ok(())
+                }
+                Entry::Occupied(entry) => {
+                    let why = format!("attribute `{}` is given twice", entry.key());
+                    parser.report(span, &why);
+                    Err(Fail)
+                }
             }
-            attributes.insert(name, value);
-            Ok(())
         })?;
         Ok(attributes)
     }

@@ -1,0 +1,536 @@
+//! Whether two models give the same outputs and leave the same states, on the same inputs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::arrays::array;
+use super::inputs::{InputError, Plan};
+use super::interpreter::Unobserved;
+use super::runner::{Runner, RunnerError};
+use super::script::convert;
+use super::states::{Place, StateMap, StateMapError};
+use super::typed::words;
+use crate::ir::types::DType;
+use crate::ops::Datum;
+use crate::tensor::Tensor;
+
+/// When two arrays are equivalent. NaN must stand where NaN stands, and infinities where the same
+/// stand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Criterion {
+    /// The same bits; NaNs may differ in their payload.
+    Exact,
+    /// |a − b| ≤ this times the greatest finite magnitude of a's array.
+    Scaled(f64),
+    /// |a − b| ≤ absolute + relative · |a|.
+    Within {
+        /// Relative to each element.
+        relative: f64,
+        /// Absolute.
+        absolute: f64,
+    },
+}
+
+/// How one output or state of two models compares, over all samples and calls.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Difference {
+    /// The output's name; a state's begins with `state_`.
+    pub name: String,
+    /// The greatest |a − b| of elements that are finite on both sides.
+    pub max_abs: f64,
+    /// The greatest |a − b| / max(|a|, |b|) of such elements: from 0 to 2.
+    pub max_rel: f64,
+    /// 10 · log10(Σ a² / Σ (a − b)²) over such elements; none if there is no difference.
+    pub snr_db: Option<f64>,
+    /// The share of rows (along the last axis) whose greatest element is in the same place.
+    pub argmax_match: f64,
+    /// NaN elements of the first model.
+    pub nan_a: u64,
+    /// NaN elements of the second.
+    pub nan_b: u64,
+    /// Infinite elements of the first model.
+    pub inf_a: u64,
+    /// Infinite elements of the second.
+    pub inf_b: u64,
+    /// Elements that were compared.
+    #[serde(skip)]
+    pub elements: u64,
+    /// Elements that the criterion does not let pass.
+    #[serde(skip)]
+    pub misses: u64,
+}
+
+/// How two models compare. As JSON it is what `verify --format json` writes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Whether all outputs and states are equivalent in all samples.
+    pub equivalent: bool,
+    /// The outputs in the order of the first model's description, then its states.
+    pub outputs: Vec<Difference>,
+    /// How many samples of inputs there were.
+    pub samples: usize,
+}
+
+/// Why two models cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// They do not take or give the same.
+    #[error("the models have different interfaces: {0}")]
+    Interface(String),
+    /// Inputs cannot be made.
+    #[error(transparent)]
+    Inputs(#[from] InputError),
+    /// The map of states.
+    #[error(transparent)]
+    States(#[from] StateMapError),
+    /// The first model fails.
+    #[error("the first model fails: {0}")]
+    First(RunnerError),
+    /// The second model fails where the first does not.
+    #[error("the second model fails: {0}")]
+    Second(RunnerError),
+}
+
+/// The inputs of the calls of one sample.
+pub type Calls = Vec<BTreeMap<String, Tensor>>;
+
+/// What the models are run on.
+pub enum Samples<'s> {
+    /// Inputs that are made up, so many times, for so many calls on the same states.
+    Seeded {
+        /// How they are made.
+        plan: &'s Plan,
+        /// The seed.
+        seed: u64,
+        /// How many samples.
+        samples: usize,
+        /// How many calls in each.
+        calls: usize,
+    },
+    /// One sample that is given, for the first model.
+    Given(&'s Calls),
+}
+
+impl Samples<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Self::Seeded { samples, .. } => *samples,
+            Self::Given(_) => 1,
+        }
+    }
+
+    fn calls(&self) -> usize {
+        match self {
+            Self::Seeded { calls, .. } => *calls,
+            Self::Given(calls) => calls.len(),
+        }
+    }
+
+    fn inputs(&self, sample: usize, call: usize) -> Result<BTreeMap<String, Tensor>, InputError> {
+        match self {
+            Self::Seeded { plan, seed, .. } => plan.inputs(*seed, sample, call),
+            Self::Given(calls) => Ok(calls.get(call).cloned().unwrap_or_default()),
+        }
+    }
+}
+
+/// Runs two models on the same inputs and compares what they give. Both start each sample with
+/// states of zero. `maps` are the maps of states in the metadata of each.
+pub fn verify(
+    a: &mut Runner<'_>,
+    b: &mut Runner<'_>,
+    samples: &Samples<'_>,
+    criterion: Criterion,
+    maps: [&StateMap; 2],
+) -> Result<Report, VerifyError> {
+    let outputs = match_outputs(a, b)?;
+    match_inputs(a, b)?;
+    let states = match_states(a, b, maps)?;
+    let mut tallies: Vec<Tally> = outputs.iter().map(|name| Tally::new(name)).collect();
+    let mut state_tallies: Vec<Tally> = states
+        .iter()
+        .map(|state| Tally::new(&format!("state_{}", state.name)))
+        .collect();
+    for sample in 0..samples.count() {
+        a.reset().map_err(VerifyError::First)?;
+        b.reset().map_err(VerifyError::Second)?;
+        for call in 0..samples.calls() {
+            let inputs = samples.inputs(sample, call)?;
+            let of_b = inputs_for(b, &inputs)?;
+            let from_a = a
+                .call(&inputs, &mut Unobserved)
+                .map_err(VerifyError::First)?;
+            let from_b = b
+                .call(&of_b, &mut Unobserved)
+                .map_err(VerifyError::Second)?;
+            for (name, tally) in outputs.iter().zip(&mut tallies) {
+                let (x, y) = (output(&from_a, name)?, output(&from_b, name)?);
+                tally.compare(&x, &y, criterion)?;
+            }
+        }
+        let (held_a, held_b) = (a.states(), b.states());
+        for (state, tally) in states.iter().zip(&mut state_tallies) {
+            let x = state.content(0, &held_a)?;
+            let y = state.content(1, &held_b)?;
+            tally.compare(&x, &y, criterion)?;
+        }
+    }
+    let outputs: Vec<Difference> = tallies
+        .into_iter()
+        .chain(state_tallies)
+        .map(Tally::finish)
+        .collect();
+    Ok(Report {
+        equivalent: outputs.iter().all(|output| output.misses == 0),
+        outputs,
+        samples: samples.count(),
+    })
+}
+
+/// The outputs by name, in the order of the first model.
+fn match_outputs(a: &Runner<'_>, b: &Runner<'_>) -> Result<Vec<String>, VerifyError> {
+    let only = |x: &Runner<'_>, y: &Runner<'_>, which: &str| {
+        let missing = x.outputs().iter().find(|name| !y.outputs().contains(name));
+        missing.map(|name| {
+            VerifyError::Interface(format!(
+                "only the {which} has an output `{name}`; the other has {}",
+                y.outputs().join(", ")
+            ))
+        })
+    };
+    if let Some(error) = only(a, b, "first").or_else(|| only(b, a, "second")) {
+        return Err(error);
+    }
+    Ok(a.outputs().to_vec())
+}
+
+/// Both models must have the same inputs; their types may differ in element type alone.
+fn match_inputs(a: &Runner<'_>, b: &Runner<'_>) -> Result<(), VerifyError> {
+    for (x, y, which) in [(a, b, "first"), (b, a, "second")] {
+        for input in x.inputs() {
+            let name = &input.named.name;
+            let other = y.inputs().iter().find(|other| other.named.name == *name);
+            let Some(other) = other else {
+                return Err(VerifyError::Interface(format!(
+                    "only the {which} has an input `{name}`"
+                )));
+            };
+            let shape = |input: &super::runner::Input| {
+                let ty = input.named.ty.as_ref()?.as_tensor()?;
+                Some(ty.dims.clone())
+            };
+            if shape(input) != shape(other) {
+                return Err(VerifyError::Interface(format!(
+                    "the input `{name}` is {} in the {which} and {} in the other",
+                    words(input.named.ty.as_ref()),
+                    words(other.named.ty.as_ref())
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The inputs in the element types that a model wants.
+fn inputs_for(
+    runner: &Runner<'_>,
+    inputs: &BTreeMap<String, Tensor>,
+) -> Result<BTreeMap<String, Tensor>, VerifyError> {
+    let mut converted = BTreeMap::new();
+    for input in runner.inputs() {
+        let name = &input.named.name;
+        if let Some(tensor) = inputs.get(name) {
+            let tensor = convert(tensor, input.named.ty.as_ref()).map_err(|why| {
+                VerifyError::Interface(format!("the second's input `{name}`: {why}"))
+            })?;
+            converted.insert(name.clone(), tensor);
+        }
+    }
+    Ok(converted)
+}
+
+fn output(results: &[(String, Datum)], name: &str) -> Result<Tensor, VerifyError> {
+    let found = results.iter().find(|(output, _)| output == name);
+    let wrong = |why: &str| VerifyError::Interface(format!("the output `{name}`: {why}"));
+    let (_, datum) = found.ok_or_else(|| wrong("it is not computed"))?;
+    array(datum).map_err(|why| wrong(&why))
+}
+
+/// A state of either model, and where to find it in both.
+struct Matched {
+    name: String,
+    /// In each model: the state itself, or its place in a merged one.
+    found: [Found; 2],
+}
+
+enum Found {
+    Itself,
+    At(Place),
+}
+
+impl Matched {
+    fn content(&self, side: usize, held: &BTreeMap<String, Tensor>) -> Result<Tensor, VerifyError> {
+        let missing = |name: &str| VerifyError::Interface(format!("there is no state `{name}`"));
+        match &self.found[side] {
+            Found::Itself => held
+                .get(&self.name)
+                .cloned()
+                .ok_or_else(|| missing(&self.name)),
+            Found::At(place) => {
+                let tensor = held
+                    .get(&place.state)
+                    .ok_or_else(|| missing(&place.state))?;
+                Ok(place.original(&self.name, tensor)?)
+            }
+        }
+    }
+}
+
+/// The states that both models have, by their own names or through a map. A merged state is compared
+/// part by part.
+fn match_states(
+    a: &Runner<'_>,
+    b: &Runner<'_>,
+    maps: [&StateMap; 2],
+) -> Result<Vec<Matched>, VerifyError> {
+    let sides = [Side::new(a, maps[0]), Side::new(b, maps[1])];
+    let mut matched = Vec::new();
+    for (one, other, which) in [(0, 1, "first"), (1, 0, "second")] {
+        for name in sides[one].names() {
+            if matched.iter().any(|state: &Matched| state.name == *name) {
+                continue;
+            }
+            match (sides[one].find(name), sides[other].find(name)) {
+                (Some(x), Some(y)) => matched.push(Matched {
+                    name: name.clone(),
+                    found: if one == 0 { [x, y] } else { [y, x] },
+                }),
+                _ => {
+                    return Err(VerifyError::Interface(format!(
+                        "only the {which} has a state `{name}`, and no map in the metadata (`{}`) \
+                         says where it is in the other",
+                        super::states::KEY
+                    )));
+                }
+            }
+        }
+    }
+    Ok(matched)
+}
+
+struct Side<'s> {
+    states: BTreeMap<String, Tensor>,
+    places: Option<&'s BTreeMap<String, Place>>,
+}
+
+impl<'s> Side<'s> {
+    fn new(runner: &Runner<'_>, map: &'s StateMap) -> Self {
+        let function = runner.stages().first().map(|stage| stage.function.as_str());
+        Self {
+            states: runner.states(),
+            places: function.and_then(|function| map.functions.get(function)),
+        }
+    }
+
+    /// The states under the names that they had before any merging.
+    fn names(&self) -> Vec<&String> {
+        let places = self.places.into_iter().flatten();
+        let is_merged = |name: &String| {
+            let mut places = self.places.into_iter().flatten();
+            places.any(|(_, place)| place.state == *name)
+        };
+        let own = self.states.keys().filter(|name| !is_merged(name));
+        places.map(|(original, _)| original).chain(own).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<Found> {
+        if let Some(place) = self.places.and_then(|places| places.get(name)) {
+            return Some(Found::At(place.clone()));
+        }
+        self.states.contains_key(name).then_some(Found::Itself)
+    }
+}
+
+/// Adds up how two arrays compare.
+struct Tally {
+    difference: Difference,
+    signal: f64,
+    noise: f64,
+    rows: u64,
+    same_rows: u64,
+}
+
+impl Tally {
+    fn new(name: &str) -> Self {
+        Self {
+            difference: Difference {
+                name: name.to_owned(),
+                ..Difference::default()
+            },
+            signal: 0.0,
+            noise: 0.0,
+            rows: 0,
+            same_rows: 0,
+        }
+    }
+
+    fn compare(&mut self, a: &Tensor, b: &Tensor, criterion: Criterion) -> Result<(), VerifyError> {
+        let name = self.difference.name.clone();
+        let wrong = |what: String| VerifyError::Interface(format!("the output `{name}` {what}"));
+        let same_shape = a.shape() == b.shape() || (a.len() == 1 && b.len() == 1);
+        if !same_shape {
+            return Err(wrong(format!(
+                "is of shape {:?} in the first and {:?} in the second",
+                a.shape(),
+                b.shape()
+            )));
+        }
+        if a.dtype() == DType::String || b.dtype() == DType::String {
+            let (Ok(a), Ok(b)) = (a.as_texts(), b.as_texts()) else {
+                return Err(wrong(
+                    "is text in one model and numbers in the other".into(),
+                ));
+            };
+            self.texts(&a, &b);
+            return Ok(());
+        }
+        let unreadable = |error: crate::tensor::TensorError| wrong(error.to_string());
+        let (x, y) = (
+            a.to_f64().map_err(unreadable)?,
+            b.to_f64().map_err(unreadable)?,
+        );
+        self.numbers(&x, &y, criterion);
+        let columns = a.shape().last().copied().unwrap_or(1).max(1);
+        for (x, y) in x.chunks(columns).zip(y.chunks(columns)) {
+            self.rows += 1;
+            self.same_rows += u64::from(argmax(x) == argmax(y));
+        }
+        Ok(())
+    }
+
+    fn texts(&mut self, a: &[String], b: &[String]) {
+        self.difference.elements += a.len() as u64;
+        for (a, b) in a.iter().zip(b) {
+            self.rows += 1;
+            self.same_rows += u64::from(a == b);
+            self.difference.misses += u64::from(a != b);
+        }
+    }
+
+    fn numbers(&mut self, a: &[f64], b: &[f64], criterion: Criterion) {
+        let finite = a.iter().filter(|value| value.is_finite());
+        let scale = finite.fold(0.0, |scale: f64, value| scale.max(value.abs()));
+        let found = &mut self.difference;
+        found.elements += a.len() as u64;
+        for (a, b) in a.iter().zip(b) {
+            found.nan_a += u64::from(a.is_nan());
+            found.nan_b += u64::from(b.is_nan());
+            found.inf_a += u64::from(a.is_infinite());
+            found.inf_b += u64::from(b.is_infinite());
+            if !(a.is_finite() && b.is_finite()) {
+                let same = a == b || (a.is_nan() && b.is_nan());
+                found.misses += u64::from(!same);
+                continue;
+            }
+            let distance = (a - b).abs();
+            let larger = a.abs().max(b.abs());
+            found.max_abs = found.max_abs.max(distance);
+            if larger > 0.0 {
+                found.max_rel = found.max_rel.max(distance / larger);
+            }
+            self.signal += a * a;
+            self.noise += distance * distance;
+            let passes = match criterion {
+                Criterion::Exact => a.to_bits() == b.to_bits(),
+                Criterion::Scaled(part) => distance <= part * scale,
+                Criterion::Within { relative, absolute } => {
+                    distance <= absolute + relative * a.abs()
+                }
+            };
+            found.misses += u64::from(!passes);
+        }
+    }
+
+    fn finish(self) -> Difference {
+        let mut difference = self.difference;
+        difference.snr_db = (self.noise > 0.0).then(|| 10.0 * (self.signal / self.noise).log10());
+        difference.argmax_match = if self.rows == 0 {
+            1.0
+        } else {
+            self.same_rows as f64 / self.rows as f64
+        };
+        difference
+    }
+}
+
+/// The place of the greatest element, the first of several; NaN is greater than none.
+fn argmax(row: &[f64]) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for (index, value) in row.iter().enumerate() {
+        if !value.is_nan() && best.is_none_or(|(_, greatest)| *value > greatest) {
+            best = Some((index, *value));
+        }
+    }
+    best.map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(a: &[f64], b: &[f64], criterion: Criterion) -> Difference {
+        let floats = |values: &[f64]| {
+            let values: Vec<f32> = values.iter().map(|v| *v as f32).collect();
+            Tensor::floats(DType::Float32, vec![values.len()], values)
+        };
+        let mut tally = Tally::new("y");
+        tally.compare(&floats(a), &floats(b), criterion).unwrap();
+        tally.finish()
+    }
+
+    const LOOSE: Criterion = Criterion::Scaled(0.1);
+
+    #[test]
+    fn the_numbers_are_those_of_their_formulas() {
+        let found = tally(&[3.0, -4.0], &[3.0, -3.0], LOOSE);
+        assert_eq!(found.max_abs, 1.0);
+        assert_eq!(found.max_rel, 0.25);
+        // 10 · log10(25 / 1)
+        assert!((found.snr_db.unwrap() - 13.979_400_086_720_376).abs() < 1e-12);
+        assert_eq!(found.argmax_match, 1.0);
+        assert_eq!(found.misses, 1);
+    }
+
+    #[test]
+    fn no_difference_has_no_ratio() {
+        let found = tally(&[1.0, 2.0], &[1.0, 2.0], Criterion::Exact);
+        assert_eq!((found.snr_db, found.misses, found.max_rel), (None, 0, 0.0));
+    }
+
+    #[test]
+    fn nan_and_infinity_must_stand_in_the_same_places() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        let same = tally(&[nan, inf, -inf, 1.0], &[nan, inf, -inf, 1.0], LOOSE);
+        assert_eq!(same.misses, 0);
+        assert_eq!(
+            (same.nan_a, same.nan_b, same.inf_a, same.inf_b),
+            (1, 1, 2, 2)
+        );
+        assert_eq!(tally(&[nan, 1.0], &[1.0, nan], LOOSE).misses, 2);
+        assert_eq!(tally(&[inf, 1.0], &[-inf, 1.0], LOOSE).misses, 1);
+        assert_eq!(tally(&[1e30, 1.0], &[inf, 1.0], LOOSE).misses, 1);
+    }
+
+    #[test]
+    fn an_exact_comparison_tells_zeros_apart() {
+        assert_eq!(tally(&[0.0], &[-0.0], Criterion::Exact).misses, 1);
+        assert_eq!(tally(&[0.0], &[-0.0], LOOSE).misses, 0);
+    }
+
+    #[test]
+    fn another_choice_is_seen_although_the_numbers_are_close() {
+        let found = tally(&[1.0, 1.001, 0.0], &[1.001, 1.0, 0.0], LOOSE);
+        assert_eq!((found.argmax_match, found.misses), (0.0, 0));
+    }
+}
