@@ -216,6 +216,25 @@ fn elements(call: &Call, parameter: &'static str, shape: &[usize]) -> Result<Vec
     }
 }
 
+/// The initial states \[B, columns\]. There may be more rows than B, of which the first count:
+/// coremltools converts packed sequences of PyTorch to such programs, and expects their results.
+fn initial(
+    call: &Call,
+    parameter: &'static str,
+    batch: usize,
+    columns: usize,
+) -> Result<Vec<f32>, EvalError> {
+    match *call.tensor(parameter)?.shape() {
+        [rows, found] if rows >= batch && found == columns => {
+            let states = call.floats(parameter)?;
+            Ok(states.get(..batch * columns).unwrap_or_default().to_vec())
+        }
+        ref found => Err(EvalError::invalid(format!(
+            "`{parameter}` has the shape {found:?}, not [{batch}, {columns}]"
+        ))),
+    }
+}
+
 /// The elements of a vector of this length; zeros if it is missing.
 fn elements_if_any(
     call: &Call,

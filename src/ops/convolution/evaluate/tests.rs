@@ -230,12 +230,12 @@ fn a_transposed_convolution_moves_every_product_back() {
 #[test]
 fn a_long_line_is_convolved_in_blocks_without_a_seam() {
     let settings = Settings {
-        sizes: [1, 1, 700],
+        sizes: [1, 1, 320],
         kernel: [1, 1, 64],
         strides: [1, 1, 1],
         pad: [0, 0, 0, 0, 10, 10],
         inputs: 64,
-        outputs: 2,
+        outputs: 1,
         ..PLAIN
     };
     let (x, weight) = (settings.x(), settings.weight());
@@ -244,7 +244,7 @@ fn a_long_line_is_convolved_in_blocks_without_a_seam() {
     let mut expected = vec![0f32; result.len()];
     settings.products(|out, from, with| expected[out] += elements[from] * weights[with]);
     assert_eq!(*result.as_floats().unwrap(), expected);
-    let y = integers(&settings.shape(2, 2, settings.windows()), 3);
+    let y = integers(&settings.shape(2, 1, settings.windows()), 3);
     let back = settings.trial("conv_transpose", y.clone()).tensor();
     let mut expected = vec![0f32; x.len()];
     let y = y.as_floats().unwrap();

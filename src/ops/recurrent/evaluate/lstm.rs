@@ -2,7 +2,7 @@
 //! c ← f·c + i·z, h ← o·act(c).
 
 use super::{
-    Activation, Layer, Results, Weights, activation, elements, elements_if_any, half, hidden_size,
+    Activation, Layer, Results, Weights, activation, elements_if_any, half, hidden_size, initial,
     joined,
 };
 use crate::ops::evaluate::{Call, Datum, EvalError, Results as Outcome};
@@ -43,8 +43,8 @@ pub(super) fn lstm(call: &Call) -> Outcome {
     };
     let count = directions.len();
     let (h, c) = (
-        elements(call, "initial_h", &[batch, count * hidden])?,
-        elements(call, "initial_c", &[batch, count * hidden])?,
+        initial(call, "initial_h", batch, count * hidden)?,
+        initial(call, "initial_c", batch, count * hidden)?,
     );
     let mut results = Results::new(&lstm.layer, count);
     let (mut all_h, mut all_c) = (Vec::new(), Vec::new());
