@@ -84,7 +84,7 @@ impl<'a> Layer<'a> {
             every_step: call.bool_or("output_sequence", false)?,
             limit: call.numerics.accumulator_limit,
         };
-        let width = hidden.checked_mul(gates).unwrap_or(usize::MAX);
+        let width = hidden.saturating_mul(gates);
         call.room_for(&[steps, batch, width])?;
         call.room_for(&[layer.given_steps(), batch, hidden, 2])?;
         Ok(layer)

@@ -25,9 +25,10 @@ pub(super) fn lstm(call: &Call) -> Outcome {
         gate: activation(call, "recurrent_activation", "sigmoid")?,
         cell: activation(call, "cell_activation", "tanh")?,
         output: activation(call, "activation", "tanh")?,
-        clip: match call.has("clip") {
-            true => Some(call.float("clip")?.abs()),
-            false => None,
+        clip: if call.has("clip") {
+            Some(call.float("clip")?.abs())
+        } else {
+            None
         },
     };
     let (batch, hidden) = (lstm.layer.batch, lstm.layer.hidden);
