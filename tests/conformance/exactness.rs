@@ -46,7 +46,14 @@ fn run(pass: &dyn Pass, folder: &Path, arrays: &str) -> Result<(), String> {
     let known = verify::issues(before);
     let steps = Pipeline::parse(pass.meta().id, passes::ALL).map_err(|error| error.to_string())?;
     let outcome = Manager::new(passes::ALL, Settings::default())
-        .run(&steps, &mut after, "", &known, &**subject.file.weights(), &mut Silent)
+        .run(
+            &steps,
+            &mut after,
+            "",
+            &known,
+            &**subject.file.weights(),
+            &mut Silent,
+        )
         .map_err(|error| error.to_string())?;
     if outcome.rewrites() == 0 {
         return Ok(());
@@ -74,7 +81,13 @@ fn run(pass: &dyn Pass, folder: &Path, arrays: &str) -> Result<(), String> {
 }
 
 fn equal(old: Computed, new: Computed, bound: f64) -> Result<(), String> {
-    beyond_scale(&Computed { expected: old.actual, ..new }, bound)
+    beyond_scale(
+        &Computed {
+            expected: old.actual,
+            ..new
+        },
+        bound,
+    )
 }
 
 fn same_bits(old: &Computed, new: &Computed) -> Result<(), String> {
@@ -83,6 +96,9 @@ fn same_bits(old: &Computed, new: &Computed) -> Result<(), String> {
     let differ = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan());
     match old.iter().zip(&new).position(differ) {
         None => Ok(()),
-        Some(index) => Err(format!("element {index} is {:?} before and {:?} after", old[index], new[index])),
+        Some(index) => Err(format!(
+            "element {index} is {:?} before and {:?} after",
+            old[index], new[index]
+        )),
     }
 }
