@@ -359,15 +359,25 @@ impl Walk<'_> {
     /// Indices from the end are brought into range by `select(index < 0, index + size, index)`;
     /// ours are never negative, so that of the two the one without an offset is meant.
     fn selected(&self, op: &Operation) -> Traced {
-        let (a, b) = (self.of(op, "a").shuffled(), self.of(op, "b").shuffled());
-        match (a, b) {
-            (Traced::Among(a), Traced::Among(b)) => match (a.as_slice(), b.as_slice()) {
-                ([x], [y]) if x.terms == y.terms && !x.terms.is_empty() => {
-                    let x_is_plain = x.constant.abs() <= y.constant.abs();
-                    Traced::Among(if x_is_plain { a } else { b })
-                }
-                _ => Traced::Lost,
-            },
+        let plain = |x: &Linear, y: &Linear| -> Option<Linear> {
+            let same = x.terms == y.terms && !x.terms.is_empty();
+            let x_is_plain = x.constant.abs() <= y.constant.abs();
+            same.then(|| if x_is_plain { x.clone() } else { y.clone() })
+        };
+        match (self.of(op, "a"), self.of(op, "b")) {
+            (Traced::Elements(a), Traced::Elements(b)) if a.len() == b.len() => {
+                let pairs = a.iter().zip(&b);
+                Traced::Elements(
+                    pairs
+                        .map(|(x, y)| plain(x.as_ref()?, y.as_ref()?))
+                        .collect(),
+                )
+            }
+            (Traced::Among(a), Traced::Among(b)) if a.len() == b.len() => {
+                let chosen: Option<Vec<Linear>> =
+                    a.iter().zip(&b).map(|(x, y)| plain(x, y)).collect();
+                chosen.map_or(Traced::Lost, Traced::Among)
+            }
             _ => Traced::Lost,
         }
     }
@@ -553,7 +563,7 @@ impl Walk<'_> {
         );
         for (axis, size) in shape.iter().enumerate() {
             let is_set = |mask: &[i64]| mask.get(axis).is_some_and(|flag| *flag != 0);
-            let one_by_one = stride.get(axis).is_none_or(|stride| *stride == 1);
+            let stride = stride.get(axis).copied().unwrap_or(1);
             let mut from = begin.element(axis);
             let mut to = end.element(axis);
             if is_set(&begin_mask) {
@@ -569,7 +579,8 @@ impl Walk<'_> {
                 from,
                 to,
                 size: *size,
-                length: length.filter(|_| one_by_one),
+                length,
+                stride,
             };
             self.slice_axis(op, places, update.is_some());
         }
@@ -581,14 +592,27 @@ impl Walk<'_> {
             to,
             size,
             length,
+            stride,
         } = places;
+        if stride < 1 {
+            // Backwards, which no position is: any place will do.
+            for sum in [from, to].into_iter().flatten() {
+                self.require(op, "begin", sum, 0, size.unwrap_or(1).saturating_sub(1));
+            }
+            return;
+        }
+        // How far a slice of this length reaches: at least and at most.
+        let reach = length.map(|length| {
+            let most = length.saturating_mul(stride);
+            (most.saturating_sub(stride).saturating_add(1), most)
+        });
         let most = size.unwrap_or(i64::MAX);
         let is_open = |sum: &Option<Linear>| sum.as_ref().is_some_and(|s| !s.terms.is_empty());
         if !is_open(&from) && !is_open(&to) {
             return;
         }
         if let Some(from) = from.clone().filter(|from| !from.terms.is_empty()) {
-            let room = length.unwrap_or(1);
+            let room = reach.map_or(1, |(least, _)| least);
             self.require(op, "begin", from, 0, most.saturating_sub(room));
         }
         if let Some(to) = to.clone().filter(|to| !to.terms.is_empty()) {
@@ -598,10 +622,8 @@ impl Walk<'_> {
             return;
         };
         if let Some(span) = to.plus(&from, -1) {
-            match length {
-                Some(length) => self.require(op, "end", span, length, length),
-                None => self.require(op, "end", span, 1, i64::MAX),
-            }
+            let (least, most) = reach.unwrap_or((1, i64::MAX));
+            self.require(op, "end", span, least, most);
         }
         if writes {
             self.trace.positions.push(Position {
@@ -693,6 +715,7 @@ struct Places {
     size: Option<i64>,
     /// Of the slice.
     length: Option<i64>,
+    stride: i64,
 }
 
 fn sizes(ty: &crate::ir::types::TensorType) -> Option<Vec<Option<i64>>> {
