@@ -8,6 +8,8 @@
 //! - `// expect-issue: TEXT`: the verifier finds something that contains this text, before and
 //!   after, and nothing but what such lines name;
 //! - `// not evaluated: REASON`: the interpreter cannot run it on any sample of inputs;
+//! - `// in fp16: REASON`: a pass that only changes rounding is held to it in fp16 mode, as the
+//!   program rounds on purpose;
 //! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;

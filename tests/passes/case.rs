@@ -18,6 +18,8 @@ pub(crate) struct Case {
     pub(crate) issues: Vec<String>,
     /// Why no sample can be evaluated.
     pub(crate) not_evaluated: Option<String>,
+    /// Whether a pass that only changes rounding is held to it in fp16 instead of fp32.
+    pub(crate) in_half: bool,
     pub(crate) blobs: Weights,
 }
 
@@ -45,6 +47,7 @@ impl Case {
         let mut silent = false;
         let mut issues = Vec::new();
         let mut not_evaluated = None;
+        let mut in_half = false;
         let mut blobs = Weights::default();
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
@@ -56,6 +59,8 @@ impl Case {
                 issues.push(text.trim().to_owned());
             } else if let Some(text) = comment.strip_prefix("not evaluated:") {
                 not_evaluated = Some(text.trim().to_owned());
+            } else if comment.starts_with("in fp16:") {
+                in_half = true;
             } else if let Some(text) = comment.strip_prefix("blob ") {
                 let (blob, bytes) = blob(text).ok_or_else(|| format!("not a blob: {comment}"))?;
                 blobs.0.insert(blob, bytes);
@@ -77,6 +82,7 @@ impl Case {
             silent,
             issues,
             not_evaluated,
+            in_half,
             blobs,
         })
     }

@@ -167,7 +167,7 @@ fn nearest(call: &Call, target: [usize; 2]) -> Results {
 /// the type rule.
 fn scaled(call: &Call) -> Result<[usize; 2], EvalError> {
     let (_, [height, width]) = height_and_width(call)?;
-    let scaled = |size: usize, parameter: &'static str| {
+    let scaled = |size: usize, parameter: &'static str| -> Result<usize, EvalError> {
         let Some(factor) = call.tensor_if_any(parameter)? else {
             return Ok::<_, EvalError>(size);
         };

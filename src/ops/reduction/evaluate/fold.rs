@@ -31,9 +31,12 @@ impl Reduced {
         let sizes = x.shape();
         let is_reduced = |axis: &usize| axes.contains(axis);
         let shape = (0..sizes.len())
-            .filter_map(|axis| match is_reduced(&axis) {
-                true => keep.then_some(1),
-                false => Some(sizes[axis]),
+            .filter_map(|axis| {
+                if is_reduced(&axis) {
+                    keep.then_some(1)
+                } else {
+                    Some(sizes[axis])
+                }
             })
             .collect();
         let product =
