@@ -73,6 +73,7 @@ pub struct Departure {
 }
 
 /// JSON has no NaN and no infinities; they are texts.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn number<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if value.is_finite() {
         serializer.serialize_f64(*value)
@@ -287,7 +288,7 @@ impl Observer for Walker<'_> {
                 local: departure(&local),
                 accumulated: departure(&low),
             };
-            self.record(report);
+            self.record(&report);
         }
     }
 }
@@ -311,7 +312,7 @@ impl Walker<'_> {
         }
     }
 
-    fn record(&mut self, report: OpReport) {
+    fn record(&mut self, report: &OpReport) {
         let top = self.options.top;
         let walk = &mut self.walk;
         let badness =
@@ -325,10 +326,10 @@ impl Walker<'_> {
                 walk.first.push(report.clone());
             }
         }
-        keep(&mut walk.worst_accumulated, &report, top, |r| {
+        keep(&mut walk.worst_accumulated, report, top, |r| {
             badness(&r.accumulated)
         });
-        keep(&mut walk.worst_local, &report, top, |r| badness(&r.local));
+        keep(&mut walk.worst_local, report, top, |r| badness(&r.local));
     }
 }
 
