@@ -82,8 +82,9 @@ pub(super) struct OptimizeArgs {
     /// Run the model before and after in the interpreter and write nothing, with status 1, if they
     /// are not equivalent. By default they must agree bit by bit in fp16 if all passes that changed
     /// something are exact, else within a tolerance in fp32.
-    #[arg(long, value_enum, value_name = "PRECISION", num_args = 0..=1, require_equals = true)]
-    pub(super) verify: Option<Option<PrecisionArg>>,
+    #[arg(long, value_enum, value_name = "PRECISION", num_args = 0..=1, require_equals = true,
+          default_missing_value = "auto")]
+    pub(super) verify: Option<VerifyArg>,
     /// Inputs to verify on, as arrays named `x` or `in_x`; by default they are made up.
     #[arg(long, value_name = "FILE.npz", requires = "verify")]
     pub(super) inputs: Option<PathBuf>,
@@ -100,6 +101,31 @@ pub(super) struct OptimizeArgs {
     /// refers as `@model_path/DIR/VALUE.bin`.
     #[arg(long, value_name = "DIR")]
     pub(super) weights_dir: Option<PathBuf>,
+}
+
+/// In which precision a result is verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum VerifyArg {
+    /// As the exactness of the passes asks for.
+    Auto,
+    /// Everything in fp32.
+    Fp32,
+    /// Values typed fp16 are rounded.
+    Fp16,
+    /// fp16 with the behaviours reported of the Apple Neural Engine.
+    Ane,
+}
+
+impl VerifyArg {
+    /// The precision, if one is asked for.
+    pub(super) fn precision(self) -> Option<PrecisionArg> {
+        match self {
+            Self::Auto => None,
+            Self::Fp32 => Some(PrecisionArg::Fp32),
+            Self::Fp16 => Some(PrecisionArg::Fp16),
+            Self::Ane => Some(PrecisionArg::Ane),
+        }
+    }
 }
 
 /// Which passes run, and how.

@@ -230,14 +230,13 @@ fn precision(args: &BisectArgs, file: &ModelFile, output: &Output) -> anyhow::Re
     let calls = {
         let options = evaluating::options(PrecisionArg::Fp32, args.seed);
         let runner = evaluating::runner(file, function, &options)?;
-        match &args.inputs {
-            Some(path) => given(path, &runner, output)?,
-            None => {
-                let plan = evaluating::plan(&runner, file, output)?;
-                (0..calls_of(&runner))
-                    .map(|call| plan.inputs(args.seed, 0, call))
-                    .collect::<Result<Calls, _>>()?
-            }
+        if let Some(path) = &args.inputs {
+            given(path, &runner, output)?
+        } else {
+            let plan = evaluating::plan(&runner, file, output)?;
+            (0..calls_of(&runner))
+                .map(|call| plan.inputs(args.seed, 0, call))
+                .collect::<Result<Calls, _>>()?
         }
     };
     let found = walk(&file.model, file.weights(), function, &calls, &options)

@@ -1,5 +1,6 @@
 //! What `run`, `verify` and `bisect` share: a model opened to be run, precisions, and inputs.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
@@ -193,9 +194,9 @@ pub(super) fn table<const COLUMNS: usize>(
                 cell.is_empty() || cell == "-" || cell.parse::<f64>().is_ok()
             });
             if is_number {
-                line.push_str(&format!("{cell:>width$}"));
+                write!(line, "{cell:>width$}").map_err(std::io::Error::other)?;
             } else {
-                line.push_str(&format!("{cell:<width$}"));
+                write!(line, "{cell:<width$}").map_err(std::io::Error::other)?;
             }
         }
         writeln!(out, "{}", line.trim_end())?;

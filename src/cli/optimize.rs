@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
-use super::args::{OptimizeArgs, PrintWhen, Remarks};
+use super::args::{OptimizeArgs, PrintWhen, Remarks, VerifyArg};
 use super::output::{Output, count, plural};
 use super::report::Report;
 use super::verify::{self, Judgement, Side};
@@ -81,7 +81,7 @@ fn verify(
     output: &Output,
 ) -> anyhow::Result<Judgement> {
     let judge = verify::Judge {
-        precision: args.verify.flatten(),
+        precision: args.verify.and_then(VerifyArg::precision),
         inputs: args.inputs.as_deref(),
         function: None,
         seed: 0,

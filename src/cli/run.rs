@@ -7,13 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
-use super::args::RunArgs;
+use super::args::{PrecisionArg, RunArgs};
 use super::evaluating::{self, in_file};
 use super::output::{Output, count};
 use crate::eval::arrays::{array, keys, not_finite};
 use crate::eval::compare::{Closeness, Tolerance, closeness};
 use crate::eval::script::{Computed, Script};
 use crate::eval::{Runner, Unobserved, npz};
+use crate::ir::DType;
 use crate::ops::Datum;
 use crate::tensor::Tensor;
 
@@ -51,7 +52,10 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         .calls
         .map_or(script.calls.len().max(1), |calls| calls as usize);
 
-    let mut written = Written::default();
+    let mut written = Written {
+        widens: args.precision == PrecisionArg::Fp32,
+        arrays: Vec::new(),
+    };
     let mut computed: Vec<Computed> = Vec::new();
     for call in 0..calls {
         let inputs = match &plan {
@@ -164,13 +168,29 @@ fn worst(closeness: &Closeness, expected: &Tensor) -> String {
 }
 
 /// The arrays of the file that is written, in order.
-#[derive(Default)]
-struct Written(Vec<(String, Tensor)>);
+struct Written {
+    /// Whether outputs and states typed fp16 are written as fp32, because that is what they are.
+    widens: bool,
+    arrays: Vec<(String, Tensor)>,
+}
 
 impl Written {
+    fn push(&mut self, name: String, tensor: Tensor) {
+        self.arrays.push((name, tensor));
+    }
+
+    fn widened(&self, tensor: Tensor) -> Tensor {
+        if self.widens && tensor.dtype() == DType::Float16 {
+            // Bytes of a weight file are fp16 as they stand.
+            let unpacked = tensor.clone().unpacked().unwrap_or(tensor);
+            return unpacked.retyped(DType::Float32);
+        }
+        tensor
+    }
+
     fn inputs(&mut self, call: usize, inputs: BTreeMap<String, Tensor>) {
         for (name, tensor) in inputs {
-            self.0.push((format!("{}in_{name}", prefix(call)), tensor));
+            self.push(format!("{}in_{name}", prefix(call)), tensor);
         }
     }
 
@@ -179,18 +199,18 @@ impl Written {
             let tensor = array(&datum)
                 .map_err(|why| anyhow::anyhow!("cannot write the output `{name}`: {why}"))?;
             if let Some(keys) = keys(&datum) {
-                self.0
-                    .push((format!("{}keys_{index}_{name}", prefix(call)), keys));
+                self.push(format!("{}keys_{index}_{name}", prefix(call)), keys);
             }
-            self.0
-                .push((format!("{}out_{index}_{name}", prefix(call)), tensor));
+            let tensor = self.widened(tensor);
+            self.push(format!("{}out_{index}_{name}", prefix(call)), tensor);
         }
         Ok(())
     }
 
     fn states(&mut self, runner: &Runner<'_>) {
         for (name, tensor) in runner.states() {
-            self.0.push((format!("state_{name}"), tensor));
+            let tensor = self.widened(tensor);
+            self.push(format!("state_{name}"), tensor);
         }
     }
 
@@ -207,14 +227,17 @@ impl Written {
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let temporary = builder.tempfile_in(parent).with_context(place)?;
-        let arrays = self.0.iter().map(|(name, tensor)| (name.as_str(), tensor));
+        let arrays = self
+            .arrays
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor));
         npz::write(temporary.path(), arrays)?;
         temporary.persist(path).with_context(place)?;
         Ok(())
     }
 
     fn note(&self, path: &Path, calls: usize, output: &Output) {
-        let not = self.0.iter().filter(|(name, _)| name.contains("out_"));
+        let not = self.arrays.iter().filter(|(name, _)| name.contains("out_"));
         for (name, tensor) in not {
             if let (nan, infinite) = not_finite(tensor)
                 && nan + infinite > 0
@@ -228,7 +251,7 @@ impl Written {
         output.note(&format!(
             "{}; wrote {} to {}",
             count(calls, "call"),
-            count(self.0.len(), "array"),
+            count(self.arrays.len(), "array"),
             path.display()
         ));
     }

@@ -5,6 +5,8 @@
 //! the *accumulated* one, of the whole run in the low precision up to there. Both are the greatest
 //! distance relative to the greatest magnitude of the reference.
 //!
+//! Ops that only move values are not told of: their errors are those of their arguments.
+//!
 //! The two runs go in step, in two threads: neither is ahead by more than a few ops, so that no more
 //! is held than what each needs anyway.
 
@@ -23,6 +25,30 @@ use crate::model::Model;
 use crate::ops::{Call, Datum, Numerics, evaluate};
 use crate::package::Weights;
 use crate::tensor::Tensor;
+
+/// Ops that only move values: their errors are those of their arguments, and told there.
+const MOVES: [&str; 20] = [
+    "concat",
+    "depth_to_space",
+    "expand_dims",
+    "flatten2d",
+    "gather",
+    "gather_along_axis",
+    "gather_nd",
+    "identity",
+    "pixel_shuffle",
+    "read_state",
+    "reshape",
+    "reverse",
+    "slice_by_index",
+    "slice_by_size",
+    "slice_update",
+    "split",
+    "squeeze",
+    "stack",
+    "tile",
+    "transpose",
+];
 
 /// How many ops the run in the low precision may be ahead.
 const AHEAD: usize = 4;
@@ -47,6 +73,7 @@ pub struct Departure {
 }
 
 /// JSON has no NaN and no infinities; they are texts.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn number<S: serde::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if value.is_finite() {
         serializer.serialize_f64(*value)
@@ -229,6 +256,9 @@ struct Walker<'w> {
 
 impl Observer for Walker<'_> {
     fn computing(&mut self, _: &Graph, _: NodeId, call: &Call) {
+        if MOVES.contains(&call.op_type) {
+            return;
+        }
         self.local = local(call, &self.options.numerics);
     }
 
@@ -247,7 +277,10 @@ impl Observer for Walker<'_> {
                 departure(reference, low)
             };
             self.walk.results += 1;
-            let report = || OpReport {
+            if MOVES.contains(&op.op_type()) {
+                continue;
+            }
+            let report = OpReport {
                 name: named.name.clone(),
                 op_type: op.op_type().to_owned(),
                 call: self.call,
@@ -255,8 +288,7 @@ impl Observer for Walker<'_> {
                 local: departure(&local),
                 accumulated: departure(&low),
             };
-            let report = report();
-            self.record(report);
+            self.record(&report);
         }
     }
 }
@@ -280,7 +312,7 @@ impl Walker<'_> {
         }
     }
 
-    fn record(&mut self, report: OpReport) {
+    fn record(&mut self, report: &OpReport) {
         let top = self.options.top;
         let walk = &mut self.walk;
         let badness =
@@ -294,10 +326,10 @@ impl Walker<'_> {
                 walk.first.push(report.clone());
             }
         }
-        keep(&mut walk.worst_accumulated, &report, top, |r| {
+        keep(&mut walk.worst_accumulated, report, top, |r| {
             badness(&r.accumulated)
         });
-        keep(&mut walk.worst_local, &report, top, |r| badness(&r.local));
+        keep(&mut walk.worst_local, report, top, |r| badness(&r.local));
     }
 }
 

@@ -134,7 +134,7 @@ impl<'a> Runner<'a> {
         let described = described.unwrap_or_default();
         let inputs = stages
             .iter()
-            .flat_map(|stage| stage.inputs())
+            .flat_map(Stage::inputs)
             .map(|named| Input {
                 named: named.clone(),
                 feature: find(&described.inputs, &named.name),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "tests say what they skip and measure")]
 
+mod bisecting;
 mod command;
 mod contract;
 mod kept;
@@ -16,7 +17,9 @@ mod refusals_of_models;
 mod refusals_of_packages;
 mod refusals_of_weights;
 mod round_trip;
+mod running;
 mod second_opinion;
 #[path = "../support/mod.rs"]
 mod support;
+mod verifying;
 mod wire;

@@ -11,13 +11,15 @@
 //! - Where a call writes to a state, further calls write behind it: positions advance, and so do
 //!   sizes that say how much of the state is in use.
 
+mod demands;
+mod integers;
 mod linear;
 mod mask;
 mod random;
 mod trace;
+mod words;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::eval::runner::{Input, Runner};
@@ -26,7 +28,8 @@ use crate::ir::{Node, NodeId};
 use crate::model::Form;
 use crate::package::Weights;
 use crate::tensor::{Tensor, elements};
-use linear::{Bounds, Constraint, Linear, Unknown, narrow};
+use integers::Integers;
+use linear::{Linear, Unknown};
 use random::Random;
 use trace::{Role, Trace, Traced, follow};
 
@@ -273,142 +276,6 @@ impl Plan {
         };
         integer_tensor(input.dtype, shape, (0..count).map(element).collect())
     }
-
-    /// The range of integers that no constraint is known of.
-    fn loose(&self, input: &Planned, number: usize) -> (i64, i64) {
-        let (low, high) = match self.trace.limits.get(&number) {
-            // A length: at least half of what there is.
-            Some(limit) => ((limit + 1) / 2, *limit),
-            None => (0, SMALL),
-        };
-        (low, high.min(largest(input.dtype)))
-    }
-
-    /// Chooses the integers that depend on each other, and narrows the others.
-    fn integers(&self, seed: u64, sample: usize, call: usize, shapes: &[Vec<usize>]) -> Integers {
-        let with_sizes =
-            |sum: &Linear| sum.with(&|unknown| size_in(&self.inputs, Some(shapes), unknown));
-        let constraints: Vec<Constraint> = self
-            .trace
-            .constraints
-            .iter()
-            .map(|constraint| Constraint {
-                sum: with_sizes(&constraint.sum),
-                ..constraint.clone()
-            })
-            .collect();
-        let mut bounds = Bounds::new();
-        for unknown in constraints.iter().flat_map(|c| c.sum.terms.keys()) {
-            if let Unknown::Element { input, .. } = unknown {
-                let dtype = self.inputs.get(*input).map_or(DType::Int32, |i| i.dtype);
-                bounds.insert(*unknown, (0, largest(dtype)));
-            }
-        }
-        let widest = (0, i64::from(i32::MAX));
-        narrow(&constraints, &mut bounds, widest);
-
-        let mut chosen: BTreeMap<Unknown, i64> = BTreeMap::new();
-        let mut offset = None;
-        // Places in states first: they advance from call to call, all else follows.
-        for position in &self.trace.positions {
-            let begin = with_sizes(&position.begin);
-            let end = with_sizes(&position.end);
-            let Some(unknown) = begin.terms.keys().next().copied() else {
-                offset = offset.or(begin.as_constant().filter(|at| *at > 0));
-                continue;
-            };
-            let step = end.plus(&begin, -1).and_then(|span| span.as_constant());
-            if !chosen.contains_key(&unknown) {
-                let (low, high) = bounds.get(&unknown).copied().unwrap_or((0, SMALL));
-                // The first sample starts at the beginning, others anywhere.
-                let mut random = Random::new(seed, [sample as u64, u64::MAX, key(unknown)]);
-                let start = if sample == 0 {
-                    low
-                } else {
-                    random.between(low, high)
-                };
-                let step = step.unwrap_or(1).max(1);
-                let advance = step.saturating_mul(call as i64);
-                let span = high.saturating_sub(low).saturating_add(1).max(1);
-                let value = low + (start - low).saturating_add(advance) % span;
-                fix(unknown, value, &mut chosen, &mut bounds);
-                narrow(&constraints, &mut bounds, widest);
-            }
-            let begin = begin.with(&|unknown| chosen.get(&unknown).copied());
-            offset = offset.or(begin.as_constant());
-        }
-        let joint: BTreeSet<Unknown> = constraints
-            .iter()
-            .filter(|constraint| constraint.sum.terms.len() > 1)
-            .flat_map(|constraint| constraint.sum.terms.keys().copied())
-            .collect();
-        for unknown in joint {
-            if !chosen.contains_key(&unknown) {
-                let (low, high) = tame(bounds.get(&unknown).copied().unwrap_or((0, SMALL)));
-                let parts = [sample as u64, call as u64, key(unknown)];
-                let value = Random::new(seed, parts).between(low, high);
-                fix(unknown, value, &mut chosen, &mut bounds);
-                narrow(&constraints, &mut bounds, widest);
-            }
-        }
-        Integers {
-            chosen,
-            bounds,
-            offset,
-        }
-    }
-}
-
-/// The integers of one call.
-struct Integers {
-    chosen: BTreeMap<Unknown, i64>,
-    bounds: Bounds,
-    /// How many places of the state lie before what the call writes.
-    offset: Option<i64>,
-}
-
-impl Integers {
-    fn chosen(&self, input: usize, at: usize) -> Option<i64> {
-        let one = Unknown::Element {
-            input,
-            at: Some(at),
-        };
-        let all = Unknown::Element { input, at: None };
-        let found = self.chosen.get(&one).or_else(|| self.chosen.get(&all));
-        found.copied()
-    }
-
-    fn bounds(&self, input: usize, at: usize) -> Option<(i64, i64)> {
-        let one = Unknown::Element {
-            input,
-            at: Some(at),
-        };
-        let all = Unknown::Element { input, at: None };
-        let found = self.bounds.get(&one).or_else(|| self.bounds.get(&all));
-        found.copied().map(tame)
-    }
-}
-
-/// A range without an end becomes a small one.
-fn tame((low, high): (i64, i64)) -> (i64, i64) {
-    if high >= i64::from(i32::MAX) {
-        (low, low.saturating_add(SMALL))
-    } else {
-        (low, high)
-    }
-}
-
-fn fix(unknown: Unknown, value: i64, chosen: &mut BTreeMap<Unknown, i64>, bounds: &mut Bounds) {
-    chosen.insert(unknown, value);
-    bounds.insert(unknown, (value, value));
-}
-
-/// A number for the stream of an unknown's random numbers.
-fn key(unknown: Unknown) -> u64 {
-    match unknown {
-        Unknown::Element { input, at } => ((input as u64) << 32) + at.map_or(0, |at| at as u64 + 1),
-        Unknown::Size { input, axis } => ((input as u64) << 32) + (1 << 31) + axis as u64,
-    }
 }
 
 /// A size of an input, in these shapes or in the first call's.
@@ -573,80 +440,4 @@ fn shape(ty: &TensorType, form: &Form) -> (Vec<usize>, Vec<Option<usize>>) {
         _ => ranges.get(axis).and_then(|(_, high)| *high),
     });
     (sizes.collect(), largest.collect())
-}
-
-impl fmt::Display for Plan {
-    /// One line for each input: its name, type, shape in the first call, and what is in it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shapes = self.shapes(0);
-        let integers = self.integers(0, 0, 0, &shapes);
-        for (number, (input, shape)) in self.inputs.iter().zip(&shapes).enumerate() {
-            if number > 0 {
-                writeln!(f)?;
-            }
-            let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
-            write!(
-                f,
-                "{}: {} [{}]: ",
-                input.name,
-                input.dtype,
-                sizes.join(", ")
-            )?;
-            f.write_str(&self.words(number, input, &integers))?;
-            for growing in self.growing.iter().filter(|g| g.input == number) {
-                write!(
-                    f,
-                    "; axis {} grows by {} each call",
-                    growing.axis, growing.step
-                )?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Plan {
-    fn words(&self, number: usize, input: &Planned, integers: &Integers) -> String {
-        if let Form::Array {
-            default: Some(value),
-            ..
-        } = input.form
-        {
-            return format!("its default value {value}");
-        }
-        if matches!(input.form, Form::Image { .. }) {
-            return "an image, integers from 0 to 255".to_owned();
-        }
-        let reason = self.trace.reasons.get(&number);
-        match (self.trace.roles.get(&number), reason) {
-            (Some(Role::AdditiveMask), _) if input.dtype.is_float() => {
-                return format!("a causal mask of 0 and {MASKED}");
-            }
-            (Some(Role::Flags), None) => return "flags, seven in eight 1, others 0".to_owned(),
-            (_, None) if input.dtype.is_float() => return "standard normal".to_owned(),
-            (_, None) => {
-                let (low, high) = self.loose(input, number);
-                let why = match self.trace.limits.get(&number) {
-                    Some(_) => "what it is compared with",
-                    None => "nothing says how large they may be",
-                };
-                return format!("integers from {low} to {high} ({why})");
-            }
-            _ => {}
-        }
-        let reason = reason.map_or("", String::as_str);
-        // Whatever the number of elements, only so many have ranges of their own.
-        let count = elements(&input.shape).unwrap_or(usize::MAX);
-        match (count, integers.chosen(number, 0)) {
-            (1, Some(value)) => format!("{value} in the first call ({reason})"),
-            _ => {
-                let ranges =
-                    (0..count.min(FEW_ELEMENTS)).filter_map(|at| integers.bounds(number, at));
-                let (low, high) = ranges.fold((i64::MAX, 0), |(low, high), (l, h)| {
-                    (low.min(l), high.max(h))
-                });
-                format!("integers from {} to {high} ({reason})", low.min(high))
-            }
-        }
-    }
 }

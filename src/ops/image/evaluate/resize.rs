@@ -169,7 +169,7 @@ fn scaled(call: &Call) -> Result<[usize; 2], EvalError> {
     let (_, [height, width]) = height_and_width(call)?;
     let scaled = |size: usize, parameter: &'static str| -> Result<usize, EvalError> {
         let Some(factor) = call.tensor_if_any(parameter)? else {
-            return Ok(size);
+            return Ok::<_, EvalError>(size);
         };
         let scaled = if factor.dtype().is_float() {
             let product = size as f32 * call.float(parameter)?;
