@@ -244,6 +244,14 @@ impl Tensor {
         &self.data
     }
 
+    /// The elements as a weight file holds them, if that is how they are held.
+    pub fn packed(&self) -> Option<&Packed> {
+        match &self.data {
+            Data::Packed(packed) => Some(packed),
+            _ => None,
+        }
+    }
+
     /// True if the number of elements is that of the shape; packed data is not looked at.
     pub fn is_full(&self) -> bool {
         let len = match &self.data {

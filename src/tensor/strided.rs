@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::movement::for_kind;
-use super::{Data, Element, Tensor, TensorError};
+use super::{Element, Tensor, TensorError};
 
 /// Copies of fewer elements than this are not worth a second thread.
 const PARALLEL_ELEMENTS: usize = 1 << 16;
@@ -28,6 +28,13 @@ impl Tensor {
         let in_order = axes.is_empty() || matches!(axes[..], [(_, 1)]);
         if start == 0 && len == self.len() && (in_order || len == 0) {
             return self.reshaped(shape);
+        }
+        let (inner, stride, outer) = innermost(&axes);
+        if self.packed().is_some() && stride == 1 && len > 0 && len < self.len() {
+            // Of a part of a weight no more than that part is widened.
+            let mut rows = Rows::new(outer, start, 0);
+            let starts: Vec<usize> = (0..len / inner).map(|_| rows.next() as usize).collect();
+            return self.runs(shape, inner, &starts);
         }
         for_kind!(self, Kind => {
             let source = Kind::read(self)?;
@@ -102,14 +109,6 @@ impl Tensor {
             )));
         }
         Ok(len)
-    }
-
-    /// A packed tensor's bytes and type, if that is how its elements are held.
-    pub fn packed(&self) -> Option<&super::Packed> {
-        match self.data() {
-            Data::Packed(packed) => Some(packed),
-            _ => None,
-        }
     }
 }
 

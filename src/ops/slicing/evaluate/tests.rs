@@ -1,6 +1,7 @@
+use crate::ir::types::DType;
 use crate::ops::evaluate::EvalError;
 use crate::ops::evaluate::trial::{Trial, floats, ints};
-use crate::tensor::Tensor;
+use crate::tensor::{Data, Packed, Tensor};
 
 fn counted(shape: &[usize]) -> Tensor {
     let values: Vec<i64> = (0..shape.iter().product::<usize>() as i64).collect();
@@ -165,6 +166,26 @@ fn windows_follow_each_other_by_the_stride_as_long_as_they_fit() {
         assert!(of(1, size, stride).run().is_err(), "{size} {stride}");
     }
     assert!(of(1, 2, i64::MAX).run().is_ok());
+}
+
+#[test]
+fn a_part_of_a_packed_weight_is_that_part_of_its_elements() {
+    let bytes: Vec<u8> = (0..12u16)
+        .flat_map(|value| half::f16::from_f32(f32::from(value)).to_le_bytes())
+        .collect();
+    let packed = Data::Packed(Packed::new(bytes));
+    let packed = Tensor::new(DType::Float16, vec![3, 4], packed);
+    let of = |begin: [i64; 2], end: [i64; 2], stride: [i64; 2]| {
+        Trial::of("slice_by_index")
+            .with("x", packed.clone())
+            .ints("begin", &begin)
+            .ints("end", &end)
+            .ints("stride", &stride)
+            .numbers()
+    };
+    assert_eq!(of([1, 0], [2, 4], [1, 1]), [4.0, 5.0, 6.0, 7.0]);
+    assert_eq!(of([2, 1], [0, 3], [-1, 1]), [9.0, 10.0, 5.0, 6.0]);
+    assert_eq!(of([0, 3], [3, 0], [2, -2]), [3.0, 1.0, 11.0, 9.0]);
 }
 
 #[test]
