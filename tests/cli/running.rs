@@ -19,7 +19,7 @@ const SUM: &str =
 /// Rows of a table chosen by an input, to which a second input adds an attention mask.
 const CHOICE: &str = "program(1.3) { func main<ios18>(
     tensor<int32, [1, 6]> ids, tensor<fp16, [1, 1, 6, 6]> mask, tensor<int32, [1, 6]> flags) {
-    tensor<fp16, [5, 4]> table = const()[val = tensor<fp16, [5, 4]>(random(1))];
+    tensor<fp16, [5, 4]> table = const()[val = tensor<fp16, [5, 4]>(random(1, 1.0))];
     int32 axis = const()[val = int32(0)];
     int32 batch_dims = const()[val = int32(0)];
     bool validate = const()[val = bool(false)];
