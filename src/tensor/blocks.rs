@@ -32,7 +32,7 @@ impl Tensor {
                     DType::Int8 => copy(bytes, start, out, |byte| f32::from(byte as i8)),
                     // The sign bit is the fourth.
                     DType::Int4 => {
-                        unpack(bytes, 4, start, out, |raw| f32::from((raw << 4) as i8 >> 4))
+                        unpack(bytes, 4, start, out, |raw| f32::from((raw << 4) as i8 >> 4));
                     }
                     DType::UInt8 => copy(bytes, start, out, f32::from),
                     _ => unpack(bytes, self.width(), start, out, f32::from),
@@ -86,13 +86,12 @@ impl Tensor {
     ///
     /// If the tensor does not hold bytes.
     pub fn bytes_as(&self, dtype: DType, shape: Vec<usize>) -> Result<Self, TensorError> {
-        let packed = match (&self.data, self.dtype) {
-            (Data::Packed(packed), DType::UInt8 | DType::Int8) => packed.clone(),
-            _ => {
-                let mut bytes = vec![0; self.len()];
-                self.read_codes(0, &mut bytes)?;
-                Packed::new(bytes)
-            }
+        let packed = if let (Data::Packed(packed), DType::UInt8) = (&self.data, self.dtype) {
+            packed.clone()
+        } else {
+            let mut bytes = vec![0; self.len()];
+            self.read_codes(0, &mut bytes)?;
+            Packed::new(bytes)
         };
         Ok(Self::new(dtype, shape, Data::Packed(packed)))
     }

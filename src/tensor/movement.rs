@@ -5,8 +5,14 @@ use super::{Element, Tensor, TensorError};
 
 /// Runs `$body` with `$Kind` as the element kind of a tensor.
 macro_rules! for_kind {
-    ($tensor:expr, $Kind:ident => $body:expr) => {
-        match $tensor.dtype() {
+    ($tensor:expr, $Kind:ident => $body:expr) => {{
+        // The body is written for every kind of element, strings among them.
+        #[allow(
+            clippy::clone_on_copy,
+            clippy::assigning_clones,
+            clippy::cloned_instead_of_copied
+        )]
+        let result = match $tensor.dtype() {
             $crate::ir::types::DType::Bool => {
                 type $Kind = bool;
                 $body
@@ -23,8 +29,9 @@ macro_rules! for_kind {
                 type $Kind = i64;
                 $body
             }
-        }
-    };
+        };
+        result
+    }};
 }
 
 pub(crate) use for_kind;

@@ -23,7 +23,9 @@ fn groups(call: &Call, inputs: usize, outputs: usize) -> Result<usize, EvalError
     let groups = call.int_or("groups", 1)?;
     usize::try_from(groups)
         .ok()
-        .filter(|groups| *groups > 0 && inputs % groups == 0 && outputs % groups == 0)
+        .filter(|groups| {
+            *groups > 0 && inputs.is_multiple_of(*groups) && outputs.is_multiple_of(*groups)
+        })
         .ok_or_else(|| {
             EvalError::invalid(format!(
                 "`groups` is {groups}, with {inputs} input and {outputs} output channels"
@@ -33,10 +35,10 @@ fn groups(call: &Call, inputs: usize, outputs: usize) -> Result<usize, EvalError
 
 /// Adds an element of `bias` to each channel, if there is a bias. The sums of products have been
 /// rounded to fp32 before.
-fn add_bias(bias: Option<&[f32]>, positions: usize, result: &mut [f32]) -> Result<(), EvalError> {
-    let Some(bias) = bias else { return Ok(()) };
+fn add_bias(bias: Option<&[f32]>, positions: usize, result: &mut [f32]) {
+    let Some(bias) = bias else { return };
     if positions == 0 || bias.is_empty() {
-        return Ok(());
+        return;
     }
     for (channel, plane) in result.chunks_mut(positions).enumerate() {
         let addend = bias[channel % bias.len()];
@@ -44,7 +46,6 @@ fn add_bias(bias: Option<&[f32]>, positions: usize, result: &mut [f32]) -> Resul
             *value += addend;
         }
     }
-    Ok(())
 }
 
 /// `bias` as floats; there must be one for each output channel.

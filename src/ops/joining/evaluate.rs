@@ -93,9 +93,10 @@ fn split(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let index = axis(call.int("axis")?, x.rank()).map_err(in_parameter("axis"))?;
     let length = x.shape()[index];
-    let number = match call.has("num_splits") {
-        true => Some(call.int("num_splits")?),
-        false => None,
+    let number = if call.has("num_splits") {
+        Some(call.int("num_splits")?)
+    } else {
+        None
     };
     let sizes = match (call.ints_if_any("split_sizes")?, number) {
         (None, None) => return Err(EvalError::Missing("split_sizes")),
@@ -142,12 +143,14 @@ fn split(call: &Call) -> Results {
     Ok(results)
 }
 
+/// A count of 0, which coremltools refuses where it can see it but programs of unknown sizes come to,
+/// leaves nothing.
 fn tile(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let reps = call.ints("reps")?;
     let counts = reps
         .iter()
-        .map(|reps| usize::try_from(*reps).ok().filter(|reps| *reps > 0))
+        .map(|reps| usize::try_from(*reps).ok())
         .collect::<Option<Vec<_>>>()
         .filter(|counts| counts.len() == x.rank())
         .ok_or_else(|| {

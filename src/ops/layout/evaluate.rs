@@ -274,23 +274,37 @@ enum ChannelOrder {
     BlockLast,
 }
 
-/// The sizes of `x` \[N, C, H, W\], and the block size of a parameter.
-fn blocks<'a>(
-    call: &'a Call,
-    parameter: &'static str,
-) -> Result<(&'a Tensor, [usize; 4], usize), EvalError> {
-    let x = call.tensor("x")?;
-    let block = call.int(parameter)?;
-    let limit = 1..=i64::from(u16::MAX);
-    if !limit.contains(&block) {
-        return Err(wrong(format!("`{parameter}` is {block}")));
-    }
-    Ok((x, four(x)?, block as usize))
+/// The sizes of `x`.
+#[derive(Clone, Copy)]
+struct Image {
+    batch: usize,
+    channels: usize,
+    height: usize,
+    width: usize,
 }
 
-fn four(x: &Tensor) -> Result<[usize; 4], EvalError> {
-    <[usize; 4]>::try_from(x.shape())
-        .map_err(|_| wrong(format!("`x` has rank {}, not 4", x.rank())))
+impl Image {
+    fn of(x: &Tensor) -> Result<Self, EvalError> {
+        match *x.shape() {
+            [batch, channels, height, width] => Ok(Self {
+                batch,
+                channels,
+                height,
+                width,
+            }),
+            _ => Err(wrong(format!("`x` has rank {}, not 4", x.rank()))),
+        }
+    }
+}
+
+/// A block size.
+fn block(call: &Call, parameter: &'static str) -> Result<usize, EvalError> {
+    let block = call.int(parameter)?;
+    u16::try_from(block)
+        .ok()
+        .filter(|block| *block > 0)
+        .map(usize::from)
+        .ok_or_else(|| wrong(format!("`{parameter}` is {block}")))
 }
 
 /// The quotient, if there is no rest.
@@ -303,37 +317,54 @@ fn parts(size: usize, count: usize, what: &str) -> Result<usize, EvalError> {
 }
 
 fn to_space(call: &Call, parameter: &'static str, order: ChannelOrder) -> Results {
-    let (x, [n, c, h, w], b) = blocks(call, parameter)?;
-    let channels = parts(c, b * b, "the number of channels")?;
+    let x = call.tensor("x")?;
+    let Image {
+        batch,
+        channels,
+        height,
+        width,
+    } = Image::of(x)?;
+    let block = block(call, parameter)?;
+    let channels = parts(channels, block * block, "the number of channels")?;
     let split = match order {
         ChannelOrder::BlockFirst => x
-            .reshaped(vec![n, b, b, channels, h, w])?
+            .reshaped(vec![batch, block, block, channels, height, width])?
             .transposed(&[0, 3, 4, 1, 5, 2])?,
         ChannelOrder::BlockLast => x
-            .reshaped(vec![n, channels, b, b, h, w])?
+            .reshaped(vec![batch, channels, block, block, height, width])?
             .transposed(&[0, 1, 4, 2, 5, 3])?,
     };
-    one(split.reshaped(vec![n, channels, h.saturating_mul(b), w.saturating_mul(b)])?)
+    one(split.reshaped(vec![
+        batch,
+        channels,
+        height.saturating_mul(block),
+        width.saturating_mul(block),
+    ])?)
 }
 
 fn to_depth(call: &Call, parameter: &'static str, order: ChannelOrder) -> Results {
-    let (x, [n, c, h, w], b) = blocks(call, parameter)?;
-    let rows = parts(h, b, "the height")?;
-    let columns = parts(w, b, "the width")?;
+    let x = call.tensor("x")?;
+    let Image {
+        batch,
+        channels,
+        height,
+        width,
+    } = Image::of(x)?;
+    let block = block(call, parameter)?;
+    let rows = parts(height, block, "the height")?;
+    let columns = parts(width, block, "the width")?;
     let permutation = match order {
         ChannelOrder::BlockFirst => [0, 3, 5, 1, 2, 4],
         ChannelOrder::BlockLast => [0, 1, 3, 5, 2, 4],
     };
-    let split = x.reshaped(vec![n, c, rows, b, columns, b])?;
-    one(split.transposed(&permutation)?.reshaped(vec![
-        n,
-        c.saturating_mul(b * b),
-        rows,
-        columns,
-    ])?)
+    let split = x.reshaped(vec![batch, channels, rows, block, columns, block])?;
+    let channels = channels.saturating_mul(block * block);
+    one(split
+        .transposed(&permutation)?
+        .reshaped(vec![batch, channels, rows, columns])?)
 }
 
-/// The two block sizes, and amounts before and after for H and for W.
+/// The two block sizes, and amounts before and after for the height and for the width.
 fn block_shape(
     call: &Call,
     parameter: &'static str,
@@ -361,37 +392,38 @@ fn block_shape(
 fn space_to_batch(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let ([high, wide], [top, bottom, left, right]) = block_shape(call, "paddings")?;
-    let [n, c, h, w] = four(x)?;
-    let padded = |size: usize, before: usize, after: usize| size.saturating_add(before + after);
-    call.room_for(&[n, c, padded(h, top, bottom), padded(w, left, right)])?;
+    let image = Image::of(x)?;
+    let (batch, channels) = (image.batch, image.channels);
+    let height = image.height.saturating_add(top + bottom);
+    let width = image.width.saturating_add(left + right);
+    call.room_for(&[batch, channels, height, width])?;
+    let rows = parts(height, high, "the padded height")?;
+    let columns = parts(width, wide, "the padded width")?;
     let zero = Tensor::zeros(x.dtype(), Vec::new());
-    let padded = x.padded(
-        &[(0, 0), (0, 0), (top, bottom), (left, right)],
-        Border::Constant(&zero),
-    )?;
-    let [_, _, h, w] = four(&padded)?;
-    let rows = parts(h, high, "the padded height")?;
-    let columns = parts(w, wide, "the padded width")?;
-    let split = padded.reshaped(vec![n, c, rows, high, columns, wide])?;
-    one(split.transposed(&[3, 5, 0, 1, 2, 4])?.reshaped(vec![
-        n.saturating_mul(high).saturating_mul(wide),
-        c,
-        rows,
-        columns,
-    ])?)
+    let split = x
+        .padded(
+            &[(0, 0), (0, 0), (top, bottom), (left, right)],
+            Border::Constant(&zero),
+        )?
+        .reshaped(vec![batch, channels, rows, high, columns, wide])?
+        .transposed(&[3, 5, 0, 1, 2, 4])?;
+    let batch = batch.saturating_mul(high).saturating_mul(wide);
+    one(split.reshaped(vec![batch, channels, rows, columns])?)
 }
 
 /// The inverse of [`space_to_batch`].
 fn batch_to_space(call: &Call) -> Results {
     let x = call.tensor("x")?;
     let ([high, wide], [top, bottom, left, right]) = block_shape(call, "crops")?;
-    let [n, c, h, w] = four(x)?;
-    let places = high.checked_mul(wide).unwrap_or(0);
-    let n = parts(n, places, "the batch")?;
+    let image = Image::of(x)?;
+    let channels = image.channels;
+    let batch = parts(image.batch, high.saturating_mul(wide), "the batch")?;
+    let height = image.height.saturating_mul(high);
+    let width = image.width.saturating_mul(wide);
     let whole = x
-        .reshaped(vec![high, wide, n, c, h, w])?
+        .reshaped(vec![high, wide, batch, channels, image.height, image.width])?
         .transposed(&[2, 3, 4, 0, 5, 1])?
-        .reshaped(vec![n, c, h.saturating_mul(high), w.saturating_mul(wide)])?;
+        .reshaped(vec![batch, channels, height, width])?;
     let cropped = |size: usize, before: usize, after: usize| {
         size.checked_sub(before + after).ok_or_else(|| {
             wrong(format!(
@@ -399,9 +431,9 @@ fn batch_to_space(call: &Call) -> Results {
             ))
         })
     };
-    let rows = cropped(whole.shape()[2], top, bottom)?;
-    let columns = cropped(whole.shape()[3], left, right)?;
+    let rows = cropped(height, top, bottom)?;
+    let columns = cropped(width, left, right)?;
     let steps = steps(whole.shape());
     let start = top as isize * steps[2] + left as isize * steps[3];
-    one(whole.strided(vec![n, c, rows, columns], start, &steps)?)
+    one(whole.strided(vec![batch, channels, rows, columns], start, &steps)?)
 }

@@ -84,7 +84,7 @@ impl<'a> Layer<'a> {
             every_step: call.bool_or("output_sequence", false)?,
             limit: call.numerics.accumulator_limit,
         };
-        let width = hidden.checked_mul(gates).unwrap_or(usize::MAX);
+        let width = hidden.saturating_mul(gates);
         call.room_for(&[steps, batch, width])?;
         call.room_for(&[layer.given_steps(), batch, hidden, 2])?;
         Ok(layer)
@@ -213,6 +213,25 @@ fn elements(call: &Call, parameter: &'static str, shape: &[usize]) -> Result<Vec
         Err(EvalError::invalid(format!(
             "`{parameter}` has the shape {found:?}, not {shape:?}"
         )))
+    }
+}
+
+/// The initial states \[B, columns\]. There may be more rows than B, of which the first count:
+/// coremltools converts packed sequences of PyTorch to such programs, and expects their results.
+fn initial(
+    call: &Call,
+    parameter: &'static str,
+    batch: usize,
+    columns: usize,
+) -> Result<Vec<f32>, EvalError> {
+    match *call.tensor(parameter)?.shape() {
+        [rows, found] if rows >= batch && found == columns => {
+            let states = call.floats(parameter)?;
+            Ok(states.get(..batch * columns).unwrap_or_default().to_vec())
+        }
+        ref found => Err(EvalError::invalid(format!(
+            "`{parameter}` has the shape {found:?}, not [{batch}, {columns}]"
+        ))),
     }
 }
 

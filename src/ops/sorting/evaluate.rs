@@ -117,7 +117,8 @@ impl Lines {
     }
 }
 
-/// An index outside of the vector is an error: Core ML does not say what it gives.
+/// An index outside of the vector, which Core ML does not speak of, gives a vector of `off_value`
+/// alone, as in TensorFlow.
 fn one_hot(call: &Call) -> Results {
     let indices = call.tensor("indices")?;
     let chosen = call.ints("indices")?;
@@ -141,21 +142,14 @@ fn one_hot(call: &Call) -> Results {
     let mut shape = indices.shape().to_vec();
     shape.insert(axis, size);
     call.room_for(&shape)?;
-    if let Some(index) = chosen.iter().find(|i| !(0..size as i64).contains(*i)) {
-        return Err(EvalError::OutOfRange {
-            parameter: "indices",
-            index: *index,
-            lowest: 0,
-            highest: size as i64 - 1,
-        });
-    }
     let (_, _, inner) = split_at_axis(&shape, axis);
     let place = |(number, index): (usize, &i64)| {
-        (number / inner * size + *index as usize) * inner + number % inner
+        let index = usize::try_from(*index).ok().filter(|index| *index < size)?;
+        Some((number / inner * size + index) * inner + number % inner)
     };
-    let places: Vec<usize> = chosen.iter().enumerate().map(place).collect();
+    let places: Vec<usize> = chosen.iter().enumerate().filter_map(place).collect();
     let off = off.reshaped(Vec::new())?.broadcast_to(&shape)?;
-    let on = on.reshaped(Vec::new())?.broadcast_to(indices.shape())?;
+    let on = on.reshaped(Vec::new())?.broadcast_to(&[places.len()])?;
     one(off.replaced(&places, &on)?)
 }
 

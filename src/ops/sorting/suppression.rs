@@ -37,6 +37,10 @@ impl Borders {
 /// Boxes in falling order of their best score, without those that overlap an earlier one by more
 /// than `iou_threshold` (with `per_class_suppression`: one whose best class is the same).
 ///
+/// Since iOS 17 an overlap of exactly the threshold counts too, whatever the documentation says:
+/// coremltools' own tests of that corner (`test_nms_corner_case_iou_equal_threshold`) expect such a box
+/// to go, and to stay before. Boxes that share nothing never suppress each other.
+///
 /// Boxes whose best score is below `score_threshold` do not take part. If none is left, the box of
 /// the best score is given alone, as coremltools' own tests expect. Places that no box fills hold
 /// boxes and scores of 0 and the index −1. Of boxes with equal scores the first comes first; a NaN
@@ -74,6 +78,7 @@ pub(super) fn non_maximum_suppression(call: &Call) -> Results {
     let limits = Limits {
         kept,
         overlap: call.float("iou_threshold")?,
+        inclusive: boxes_last,
         score: call.float_or("score_threshold", f32::NEG_INFINITY)?,
         per_class: call.bool_or("per_class_suppression", false)?,
     };
@@ -115,6 +120,8 @@ pub(super) fn non_maximum_suppression(call: &Call) -> Results {
 struct Limits {
     kept: usize,
     overlap: f32,
+    /// Whether an overlap of exactly the threshold counts.
+    inclusive: bool,
     score: f32,
     per_class: bool,
 }
@@ -158,7 +165,10 @@ fn select(boxes: &[[f32; 4]], scores: &[f32], classes: usize, limits: &Limits) -
             continue;
         };
         let suppressed = chosen.iter().any(|(_, class, other)| {
-            (!limits.per_class || *class == candidate.class) && own.overlap(other) > limits.overlap
+            let overlap = own.overlap(other);
+            (!limits.per_class || *class == candidate.class)
+                && (overlap > limits.overlap
+                    || (limits.inclusive && overlap == limits.overlap && overlap > 0.0))
         });
         if !suppressed {
             chosen.push((candidate.index, candidate.class, own));

@@ -84,7 +84,7 @@ fn convolved(call: &Call, weights: &[f32], shape: &[usize]) -> Results {
     if !result.is_empty() && !elements.is_empty() && !weights.is_empty() {
         job.run(&elements, weights, groups, &mut result);
     }
-    add_bias(bias.as_deref(), job.positions, &mut result)?;
+    add_bias(bias.as_deref(), job.positions, &mut result);
     one(Tensor::floats(x.dtype(), shape, result))
 }
 

@@ -97,6 +97,10 @@ fn all_settings() -> Vec<Settings> {
     ]
 }
 
+fn shape(batch: usize, channels: usize, sizes: [usize; 3]) -> Vec<usize> {
+    [vec![batch, channels], sizes.to_vec()].concat()
+}
+
 impl Settings {
     fn windows(&self) -> [usize; 3] {
         std::array::from_fn(|axis| {
@@ -106,17 +110,13 @@ impl Settings {
         })
     }
 
-    fn shape(&self, batch: usize, channels: usize, sizes: [usize; 3]) -> Vec<usize> {
-        [vec![batch, channels], sizes.to_vec()].concat()
-    }
-
     fn x(&self) -> Tensor {
-        integers(&self.shape(2, self.inputs, self.sizes), 1)
+        integers(&shape(2, self.inputs, self.sizes), 1)
     }
 
     fn weight(&self) -> Tensor {
         integers(
-            &self.shape(self.outputs, self.inputs / self.groups, self.kernel),
+            &shape(self.outputs, self.inputs / self.groups, self.kernel),
             5,
         )
     }
@@ -188,7 +188,7 @@ fn a_convolution_is_the_sum_of_products_that_defines_it() {
         let result = settings.trial("conv", x.clone()).tensor();
         assert_eq!(
             result.shape(),
-            settings.shape(2, settings.outputs, settings.windows())
+            shape(2, settings.outputs, settings.windows())
         );
         let mut expected = vec![0f32; result.len()];
         let (x, weight) = (x.as_floats().unwrap(), weight.as_floats().unwrap());
@@ -206,8 +206,8 @@ fn a_convolution_is_the_sum_of_products_that_defines_it() {
 #[test]
 fn a_transposed_convolution_moves_every_product_back() {
     for settings in all_settings() {
-        let y = integers(&settings.shape(2, settings.outputs, settings.windows()), 9);
-        let shape: Vec<i64> = settings
+        let y = integers(&shape(2, settings.outputs, settings.windows()), 9);
+        let sizes: Vec<i64> = settings
             .x()
             .shape()
             .iter()
@@ -215,7 +215,7 @@ fn a_transposed_convolution_moves_every_product_back() {
             .collect();
         let trial = settings
             .trial("conv_transpose", y.clone())
-            .ints("output_shape", &shape);
+            .ints("output_shape", &sizes);
         let mut expected = vec![0f32; settings.x().len()];
         let weight = settings.weight();
         let (y, weight) = (y.as_floats().unwrap(), weight.as_floats().unwrap());
@@ -230,12 +230,12 @@ fn a_transposed_convolution_moves_every_product_back() {
 #[test]
 fn a_long_line_is_convolved_in_blocks_without_a_seam() {
     let settings = Settings {
-        sizes: [1, 1, 700],
+        sizes: [1, 1, 320],
         kernel: [1, 1, 64],
         strides: [1, 1, 1],
         pad: [0, 0, 0, 0, 10, 10],
         inputs: 64,
-        outputs: 2,
+        outputs: 1,
         ..PLAIN
     };
     let (x, weight) = (settings.x(), settings.weight());
@@ -244,7 +244,7 @@ fn a_long_line_is_convolved_in_blocks_without_a_seam() {
     let mut expected = vec![0f32; result.len()];
     settings.products(|out, from, with| expected[out] += elements[from] * weights[with]);
     assert_eq!(*result.as_floats().unwrap(), expected);
-    let y = integers(&settings.shape(2, 2, settings.windows()), 3);
+    let y = integers(&shape(2, 1, settings.windows()), 3);
     let back = settings.trial("conv_transpose", y.clone()).tensor();
     let mut expected = vec![0f32; x.len()];
     let y = y.as_floats().unwrap();

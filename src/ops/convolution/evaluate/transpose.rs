@@ -62,7 +62,7 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
                 job.group(x, &weights[group * weight..][..weight], result);
             });
     }
-    add_bias(bias.as_deref(), positions, &mut result)?;
+    add_bias(bias.as_deref(), positions, &mut result);
     one(Tensor::floats(x.dtype(), shape, result))
 }
 

@@ -57,9 +57,9 @@ fn spread<T: Element + Copy>(
 ) -> Result<Tensor, EvalError> {
     let elements = T::read(nonzero)?;
     let mut next = elements.iter();
-    let dense = mask.bits.iter().map(|bit| match bit {
-        true => next.next().copied().unwrap_or(zero),
-        false => zero,
+    let dense = mask.bits.iter().map(|bit| {
+        let element = if *bit { next.next() } else { None };
+        element.copied().unwrap_or(zero)
     });
     Ok(T::make(nonzero.dtype(), shape, dense.collect()))
 }

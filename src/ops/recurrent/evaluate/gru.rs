@@ -1,7 +1,7 @@
 //! `gru`, with the gates r (reset), o (output), z (update) in this order:
 //! h ← (1 − z)·o + z·h.
 
-use super::{Layer, Results, activation, elements, elements_if_any, hidden_size, reversed};
+use super::{Layer, Results, activation, elements_if_any, hidden_size, initial, reversed};
 use crate::ops::evaluate::{Call, Datum, Results as Outcome};
 use crate::tensor::Tensor;
 
@@ -27,7 +27,7 @@ pub(super) fn gru(call: &Call) -> Outcome {
         *bias += addend;
     }
     let reverse = reversed(call)?;
-    let mut h = elements(call, "initial_h", &[layer.batch, hidden])?;
+    let mut h = initial(call, "initial_h", layer.batch, hidden)?;
     let mut results = Results::new(&layer, 1);
     let projected = layer.projected(&weights);
     let size = layer.batch * hidden;

@@ -2,7 +2,7 @@
 //! c ← f·c + i·z, h ← o·act(c).
 
 use super::{
-    Activation, Layer, Results, Weights, activation, elements, elements_if_any, half, hidden_size,
+    Activation, Layer, Results, Weights, activation, elements_if_any, half, hidden_size, initial,
     joined,
 };
 use crate::ops::evaluate::{Call, Datum, EvalError, Results as Outcome};
@@ -25,9 +25,10 @@ pub(super) fn lstm(call: &Call) -> Outcome {
         gate: activation(call, "recurrent_activation", "sigmoid")?,
         cell: activation(call, "cell_activation", "tanh")?,
         output: activation(call, "activation", "tanh")?,
-        clip: match call.has("clip") {
-            true => Some(call.float("clip")?.abs()),
-            false => None,
+        clip: if call.has("clip") {
+            Some(call.float("clip")?.abs())
+        } else {
+            None
         },
     };
     let (batch, hidden) = (lstm.layer.batch, lstm.layer.hidden);
@@ -43,8 +44,8 @@ pub(super) fn lstm(call: &Call) -> Outcome {
     };
     let count = directions.len();
     let (h, c) = (
-        elements(call, "initial_h", &[batch, count * hidden])?,
-        elements(call, "initial_c", &[batch, count * hidden])?,
+        initial(call, "initial_h", batch, count * hidden)?,
+        initial(call, "initial_c", batch, count * hidden)?,
     );
     let mut results = Results::new(&lstm.layer, count);
     let (mut all_h, mut all_c) = (Vec::new(), Vec::new());

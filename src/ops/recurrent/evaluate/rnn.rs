@@ -1,6 +1,6 @@
 //! `rnn`: h ← act(W·x + R·h + b).
 
-use super::{Layer, Results, activation, elements, hidden_size, reversed};
+use super::{Layer, Results, activation, hidden_size, initial, reversed};
 use crate::ops::evaluate::{Call, Datum, Results as Outcome};
 use crate::tensor::Tensor;
 
@@ -10,7 +10,7 @@ pub(super) fn rnn(call: &Call) -> Outcome {
     let weights = layer.weights(call, ["weight_ih", "weight_hh", "bias"])?;
     let activation = activation(call, "activation", "tanh")?;
     let reverse = reversed(call)?;
-    let mut h = elements(call, "initial_h", &[layer.batch, layer.hidden])?;
+    let mut h = initial(call, "initial_h", layer.batch, layer.hidden)?;
     let mut results = Results::new(&layer, 1);
     let mut projected = layer.projected(&weights);
     let size = layer.batch * layer.hidden;

@@ -168,7 +168,13 @@ fn activations_are_their_standard_forms() {
 
 #[test]
 fn weights_that_do_not_fit_are_errors() {
-    rnn().text("activation", "gelu").error();
+    Trial::of("rnn")
+        .with("x", floats(&[1, 1, 1], &[1.]))
+        .with("initial_h", floats(&[1, 1], &[0.]))
+        .with("weight_ih", floats(&[1, 1], &[1.]))
+        .with("weight_hh", floats(&[1, 1], &[0.]))
+        .text("activation", "gelu")
+        .error();
     let with = |h: &[usize], ih: &[usize], hh: &[usize]| {
         let tensor = |shape: &[usize]| floats(shape, &vec![0.; shape.iter().product()]);
         Trial::of("gru")
@@ -178,11 +184,23 @@ fn weights_that_do_not_fit_are_errors() {
             .with("weight_hh", tensor(hh))
     };
     assert!(with(&[1, 2], &[6, 3], &[6, 2]).run().is_ok());
-    with(&[2, 2], &[6, 3], &[6, 2]).error();
+    with(&[1, 3], &[6, 3], &[6, 2]).error();
+    with(&[0, 2], &[6, 3], &[6, 2]).error();
     with(&[1, 2], &[6, 2], &[6, 2]).error();
     with(&[1, 2], &[6, 3], &[4, 2]).error();
     with(&[1, 2], &[6, 3], &[6]).error();
     one_way().with("peephole", floats(&[2], &[1., 2.])).error();
+}
+
+#[test]
+fn rows_of_states_beyond_the_batch_do_not_count() {
+    let trial = Trial::of("rnn")
+        .with("x", floats(&[1, 1, 1], &[1.]))
+        .with("initial_h", floats(&[2, 1], &[4., 100.]))
+        .with("weight_ih", floats(&[1, 1], &[1.]))
+        .with("weight_hh", floats(&[1, 1], &[0.5]))
+        .text("activation", "linear");
+    assert_eq!(results(&trial), [[3.], [3.]]);
 }
 
 #[test]

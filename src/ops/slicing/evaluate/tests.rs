@@ -21,7 +21,8 @@ fn sliced(begin: Option<i64>, end: Option<i64>, stride: i64) -> Trial {
 #[test]
 fn bounds_and_strides_are_those_of_numpy() {
     // Printed by numpy: np.arange(5)[begin:end:stride].
-    let cases: [(Option<i64>, Option<i64>, i64, &[i64]); 20] = [
+    type Bound = Option<i64>;
+    let cases: [(Bound, Bound, i64, &[i64]); 20] = [
         (Some(1), Some(4), 1, &[1, 2, 3]),
         (Some(-4), Some(-1), 2, &[1, 3]),
         (Some(0), Some(9), 2, &[0, 2, 4]),
