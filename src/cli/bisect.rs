@@ -276,11 +276,14 @@ fn precision(args: &BisectArgs, file: &ModelFile, output: &Output) -> anyhow::Re
 fn write_walk(out: &mut impl std::io::Write, walk: &Walk, low: &str) -> std::io::Result<()> {
     if let Some(first) = &walk.first_not_finite {
         let own = match &first.local {
-            Some(local) if local.not_finite > 0 => "by itself: on the values of fp32 too",
-            Some(_) => "because of its arguments: on the values of fp32 it stays finite",
+            Some(local) if local.not_finite > 0 => "; the operation makes it so by itself",
+            Some(_) => "; its arguments make it so",
             None => "",
         };
-        writeln!(out, "first value that is not finite in {low} alone, {own}")?;
+        writeln!(
+            out,
+            "first value that is NaN or infinite in {low} and not in fp32{own}"
+        )?;
         write_ops(out, std::slice::from_ref(first), low)?;
         writeln!(out)?;
     }
@@ -299,9 +302,12 @@ fn write_walk(out: &mut impl std::io::Write, walk: &Walk, low: &str) -> std::io:
         )?;
         write_ops(out, &walk.first, low)?;
     }
-    writeln!(out, "\nworst by the error of the operation alone")?;
+    writeln!(
+        out,
+        "\nworst by the error of the operation alone, on the arguments of fp32"
+    )?;
     write_ops(out, &walk.worst_local, low)?;
-    writeln!(out, "\nworst by the error of all up to there")?;
+    writeln!(out, "\nworst by the error of all operations up to there")?;
     write_ops(out, &walk.worst_accumulated, low)?;
     if let Some(op) = &walk.parted_after {
         writeln!(out, "\nthe two runs take different branches from `{op}` on")?;

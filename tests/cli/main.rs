@@ -13,6 +13,7 @@ mod new_pass;
 mod numbers;
 mod optimizing;
 mod printing;
+mod readme;
 mod refusals_of_models;
 mod refusals_of_packages;
 mod refusals_of_weights;

@@ -19,7 +19,7 @@ const SUM: &str =
 /// Rows of a table chosen by an input, to which a second input adds an attention mask.
 const CHOICE: &str = "program(1.3) { func main<ios18>(
     tensor<int32, [1, 6]> ids, tensor<fp16, [1, 1, 6, 6]> mask, tensor<int32, [1, 6]> flags) {
-    tensor<fp16, [5, 4]> table = const()[val = tensor<fp16, [5, 4]>(random(1))];
+    tensor<fp16, [5, 4]> table = const()[val = tensor<fp16, [5, 4]>(random(1, 1.0))];
     int32 axis = const()[val = int32(0)];
     int32 batch_dims = const()[val = int32(0)];
     bool validate = const()[val = bool(false)];
@@ -540,4 +540,27 @@ fn every_kind_of_model_runs() {
             );
         }
     }
+}
+
+#[test]
+fn absurd_sizes_and_constants_are_errors_and_not_crashes() {
+    let folder = Folder::new();
+    let out = folder.join("out.npz");
+    for (shape, words) in [
+        ("[4294967296, 4294967296, 0]", None),
+        ("[4294967296, 4294967296]", Some("too large")),
+        ("[2147483648]", Some("too large")),
+    ] {
+        let source = SUM.replace("[2, 3]", shape);
+        let model = text(&folder, "m.mil", &source);
+        match words {
+            Some(words) => drop(refused(args!["run", model, "-o", out], &["`a`", words])),
+            None => drop(run(args!["run", model, "-o", out])),
+        }
+    }
+    let source = "program(1.3) { func main<ios18>(tensor<int32, [3]> a) {
+        int32 most = const()[val = int32(2147483647)];
+        tensor<bool, [3]> y = less(x = a, y = most)[name = string(\"y\")];
+    } -> (y); }";
+    done(args!["run", text(&folder, "m.mil", source), "-o", out]);
 }

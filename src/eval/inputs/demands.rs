@@ -20,7 +20,7 @@ impl Walk<'_> {
             "scatter_nd" => self.index_of_many(op, "data"),
             "one_hot" => {
                 if let Some(size) = self.int(op, "one_hot_vector_size") {
-                    self.within(op, "indices", 0, size - 1);
+                    self.within(op, "indices", 0, size.saturating_sub(1));
                 }
             }
             "slice_by_index" => self.slice(op, None),

@@ -12,10 +12,11 @@ impl Plan {
     pub(super) fn loose(&self, input: &Planned, number: usize) -> (i64, i64) {
         let (low, high) = match self.trace.limits.get(&number) {
             // A length: at least half of what there is.
-            Some(limit) => ((limit + 1) / 2, *limit),
+            Some(limit) => (limit - limit / 2, *limit),
             None => (0, SMALL),
         };
-        (low, high.min(largest(input.dtype)))
+        let high = high.min(largest(input.dtype));
+        (low.min(high), high)
     }
 
     /// Chooses the integers that depend on each other, and narrows the others.

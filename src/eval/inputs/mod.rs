@@ -239,7 +239,7 @@ impl Plan {
         integers: &Integers,
         mut random: Random,
     ) -> Tensor {
-        let count: usize = shape.iter().product();
+        let count = elements(&shape).unwrap_or(0);
         if let Form::Array {
             default: Some(value),
             ..
@@ -311,6 +311,10 @@ fn causal_mask(shape: &[usize], offset: Option<i64>) -> Vec<f32> {
         [columns] => (1, *columns),
         [] => (1, 1),
     };
+    let count = elements(shape).unwrap_or(0);
+    if count == 0 {
+        return Vec::new();
+    }
     let aligned = columns as i64 - rows as i64;
     let offset = offset
         .filter(|offset| *offset <= aligned)
@@ -326,7 +330,6 @@ fn causal_mask(shape: &[usize], offset: Option<i64>) -> Vec<f32> {
             }
         }));
     }
-    let count: usize = shape.iter().product();
     one.iter().copied().cycle().take(count).collect()
 }
 

@@ -249,7 +249,7 @@ impl Walk<'_> {
                 place(self.int(op, "begin")?)
             };
             let end = if flag("squeeze_mask") {
-                begin + 1
+                begin.saturating_add(1)
             } else if flag("end_mask") {
                 count
             } else {

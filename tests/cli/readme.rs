@@ -1,0 +1,63 @@
+//! The README's examples of the interpreter print what it says that they print.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::command::Folder;
+use crate::support::folders::root;
+
+const HEADING: &str = "\n## Running a model, and proving that it is still the same\n";
+
+#[test]
+#[cfg(unix)]
+fn the_examples_print_what_the_readme_shows() {
+    let path = root().join("README.md");
+    let readme = fs::read_to_string(&path).unwrap();
+    let start = readme.find(HEADING).unwrap() + HEADING.len();
+    let length = readme[start..].find("\n## ").unwrap();
+    let folder = Folder::new();
+    std::os::unix::fs::symlink(root().join("tests"), folder.join("tests")).unwrap();
+    let mut section = String::new();
+    let mut rest = &readme[start..start + length];
+    let mut examples = 0;
+    while let Some((before, after)) = rest.split_once("```sh\n") {
+        let (commands, after) = after.split_once("```\n").unwrap();
+        let (between, after) = after.split_once("```text\n").unwrap();
+        let (_, after) = after.split_once("```\n").unwrap();
+        let printed = shell(folder.path(), commands);
+        section += &format!("{before}```sh\n{commands}```\n{between}```text\n{printed}```\n");
+        rest = after;
+        examples += 1;
+    }
+    section += rest;
+    assert_eq!(examples, 3);
+    if section == readme[start..start + length] {
+        return;
+    }
+    if std::env::var_os("MILWRIGHT_UPDATE").is_some_and(|value| value == "1") {
+        let (head, tail) = (&readme[..start], &readme[start + length..]);
+        fs::write(&path, format!("{head}{section}{tail}")).unwrap();
+        return;
+    }
+    panic!(
+        "README.md shows something else than what is printed; run \
+         `MILWRIGHT_UPDATE=1 cargo test --test cli -- readme` and review it: {section}"
+    );
+}
+
+/// What shell commands print on both streams; they must end well.
+fn shell(folder: &Path, commands: &str) -> String {
+    let own = Path::new(env!("CARGO_BIN_EXE_milwright")).parent().unwrap();
+    let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-e", "-c", &format!("exec 2>&1\n{commands}")])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}");
+    printed
+}
