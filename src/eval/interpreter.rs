@@ -173,7 +173,7 @@ struct Run<'r> {
     opset: Opset,
     observer: &'r mut dyn Observer,
     live_bytes: u64,
-    ops_run: u64,
+    ops: u64,
 }
 
 impl<'a> Interpreter<'a> {
@@ -259,7 +259,7 @@ impl<'a> Interpreter<'a> {
             opset,
             observer,
             live_bytes: 0,
-            ops_run: 0,
+            ops: 0,
         };
         let arguments = body
             .graph
@@ -364,7 +364,7 @@ impl<'a> Interpreter<'a> {
         frame: &Frame<'_>,
         run: &mut Run<'_>,
     ) -> Result<Vec<Datum>, RunError> {
-        run.ops_run += 1;
+        run.ops += 1;
         if let Some(value) = op.const_value() {
             return Ok(vec![self.constant(value, run, op)?]);
         }
@@ -388,7 +388,7 @@ impl<'a> Interpreter<'a> {
             arguments: self.arguments(graph, op, frame, run)?,
             results: op.results(),
             numerics: &self.options.numerics,
-            seed: mixed(self.options.seed, run.ops_run),
+            seed: mixed(self.options.seed, run.ops),
             memory: self.options.memory.saturating_sub(run.live_bytes),
         };
         run.observer.computing(graph, node, &call);

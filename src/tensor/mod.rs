@@ -382,6 +382,10 @@ impl Tensor {
             self.data = Data::Float(Arc::new(values));
         }
         if let Data::Float(values) = &mut self.data {
+            // What an op only moved is rounded already, and its buffer shared: it need not be copied.
+            if Arc::strong_count(values) > 1 && are_halves(values, flush) {
+                return Ok(self);
+            }
             round_to_half(Arc::make_mut(values).as_mut_slice(), flush);
         }
         Ok(self)
@@ -436,6 +440,19 @@ pub fn round_to_half(values: &mut [f32], flush: bool) {
             }
         }
     }
+}
+
+/// Whether rounding would change nothing.
+fn are_halves(values: &[f32], flush: bool) -> bool {
+    const BLOCK: usize = 1024;
+    let mut rounded = [0f32; BLOCK];
+    values.chunks(BLOCK).all(|block| {
+        let rounded = &mut rounded[..block.len()];
+        rounded.copy_from_slice(block);
+        round_to_half(rounded, flush);
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan();
+        block.iter().zip(rounded.iter()).all(same)
+    })
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ fn the_rewrite_that_breaks_a_model_is_found() {
     let first = &found["first"];
     assert_eq!(first["pass"], "pow-to-mul");
     assert!(first["what"].as_str().unwrap().contains("abs"), "{first}");
-    assert!(first["diff"].as_str().unwrap().contains("+"), "{first}");
+    assert!(first["diff"].as_str().unwrap().contains('+'), "{first}");
     assert_eq!(first["verified"]["equivalent"], false);
     let number = first["number"].as_u64().unwrap();
     // The rewrites before it are fine, as the limit on rewrites shows.

@@ -26,7 +26,17 @@ fn the_examples_print_what_the_readme_shows() {
         let (between, after) = after.split_once("```text\n").unwrap();
         let (_, after) = after.split_once("```\n").unwrap();
         let printed = shell(folder.path(), commands);
-        section += &format!("{before}```sh\n{commands}```\n{between}```text\n{printed}```\n");
+        let shown = [
+            before,
+            "```sh\n",
+            commands,
+            "```\n",
+            between,
+            "```text\n",
+            &printed,
+            "```\n",
+        ];
+        section.push_str(&shown.concat());
         rest = after;
         examples += 1;
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::eval::{self, ConstantError, fold};
-use crate::ir::{Binding, BlobRef, DType, NodeId, Operation, Value, ValueId};
+use crate::ir::{Binding, BlobRef, DType, NodeId, Operation, TensorType, Value, ValueId};
 use crate::ops::{Opset, has_evaluation};
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
@@ -134,7 +134,7 @@ fn folded(
             return Err("it is an output of the block, which should be computed".to_owned());
         }
         let ty = result.ty.as_ref().and_then(|ty| ty.as_tensor());
-        let bytes = ty.and_then(|ty| ty.packed_bytes());
+        let bytes = ty.and_then(TensorType::packed_bytes);
         size = bytes
             .and_then(|bytes| size.checked_add(bytes))
             .ok_or_else(|| format!("the size of `{}` is not fixed by its type", result.name))?;
