@@ -6,6 +6,7 @@
 //! - `probes::…`: programs that coremltools' passes break, with the right outputs by numpy and torch;
 //!   before and after our pipelines.
 //! - `exactness::…`: each pass of ours on each model and probe.
+//! - `hostile::…`: the op programs on inputs that nobody meant.
 //! - `peer::…`: programs before and after a pass of coremltools, which should be equivalent.
 //!
 //! `cargo test --test conformance -- conv` runs those whose name or op list contains `conv`.
@@ -13,6 +14,7 @@
 //! after all fails the test, so that the list stays true.
 
 mod exactness;
+mod hostile;
 mod models;
 mod ops;
 mod peer;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         checks.extend(probes::checks(&corpus.join("probes")));
         checks.extend(peer::checks(&corpus.join("passes")));
         checks.extend(exactness::checks(&corpus));
+        checks.extend(hostile::checks(&corpus.join("ops")));
     }
     let exceptions = exceptions();
     let trials = checks
