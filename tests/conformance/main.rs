@@ -7,6 +7,7 @@
 //!   before and after our pipelines.
 //! - `exactness::…`: each pass of ours on each model and probe.
 //! - `hostile::…`: the op programs on inputs that nobody meant.
+//! - `types::…`: every package, against the verifier.
 //! - `peer::…`: programs before and after a pass of coremltools, which should be equivalent.
 //!
 //! `cargo test --test conformance -- conv` runs those whose name or op list contains `conv`.
@@ -20,6 +21,7 @@ mod ops;
 mod peer;
 mod probes;
 mod seeds;
+mod types;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         checks.extend(peer::checks(&corpus.join("passes")));
         checks.extend(exactness::checks(&corpus));
         checks.extend(hostile::checks(&corpus.join("ops")));
+        checks.extend(types::checks(&corpus));
     }
     let exceptions = exceptions();
     let trials = checks
