@@ -6,6 +6,8 @@ use crate::pass::Pass;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "numerics/finite-masks/mod.rs"]
+mod finite_masks;
 #[path = "cleanup/fold-consts/mod.rs"]
 mod fold_consts;
 #[path = "numerics/fold-rsqrt-epsilon/mod.rs"]
@@ -27,6 +29,7 @@ pub static ALL: &[&dyn Pass] = &[
     &forward_slices::ForwardSlices,
     &fuse_casts::FuseCasts,
     &remove_noops::RemoveNoops,
+    &finite_masks::FiniteMasks,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &pow_to_mul::PowToMul,
 ];

@@ -26,7 +26,7 @@ pub fn array(datum: &Datum) -> Result<Tensor, String> {
     }
 }
 
-/// The keys of a dictionary, in the order of [`array`]'s values.
+/// The keys of a dictionary, in the order of [`array()`]'s values.
 pub fn keys(datum: &Datum) -> Option<Tensor> {
     let Datum::Dictionary(pairs) = datum else {
         return None;

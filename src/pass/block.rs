@@ -7,11 +7,13 @@ use std::borrow::Cow;
 
 use half::f16;
 
+use crate::eval::{self, ConstantError};
 use crate::ir::{
     Binding, BlobRef, Content, DType, Graph, Node, NodeId, Operation, TensorData, TensorType,
     Value, ValueId,
 };
-use crate::ops::Opset;
+use crate::ops::{Datum, Opset};
+use crate::tensor::{Packed, Tensor};
 
 /// Gives the data of blobs in weight files.
 pub trait Blobs {
@@ -32,6 +34,27 @@ pub struct NoBlobs;
 impl Blobs for NoBlobs {
     fn bytes(&self, _: &BlobRef) -> Option<&[u8]> {
         None
+    }
+}
+
+/// The weight files as the interpreter reads them.
+#[derive(Clone, Copy)]
+pub struct Readable<'a>(pub &'a dyn Blobs);
+
+impl eval::Blobs for Readable<'_> {
+    fn packed(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<Packed, ConstantError> {
+        let bytes = self
+            .0
+            .bytes(blob)
+            .ok_or_else(|| ConstantError::Blob(format!("{} cannot be read", blob.file)))?;
+        let bits = dtype
+            .bits()
+            .and_then(|bits| elements.checked_mul(bits.into()));
+        if bits.map(|bits| bits.div_ceil(8)) == Some(bytes.len() as u64) {
+            Ok(Packed::new(bytes.to_vec()))
+        } else {
+            Err(ConstantError::Data(dtype))
+        }
     }
 }
 
@@ -154,6 +177,14 @@ impl<'a> Block<'a> {
         match &value.content {
             Content::Blob(blob) => self.blobs.bytes(blob).map(Cow::Borrowed),
             _ => value.tensor_bytes(),
+        }
+    }
+
+    /// The elements of a constant tensor, in memory or in a weight file.
+    pub fn elements(&self, value: &Value) -> Option<Tensor> {
+        match eval::datum(value, &Readable(self.blobs)) {
+            Ok(Datum::Tensor(tensor)) => Some(tensor),
+            _ => None,
         }
     }
 

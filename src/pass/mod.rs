@@ -14,7 +14,7 @@ pub mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use block::{Blobs, Block, NoBlobs, Uniform};
+pub use block::{Blobs, Block, NoBlobs, Readable, Uniform};
 pub use edit::{Edit, EditError};
 pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable};
 pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Pass};

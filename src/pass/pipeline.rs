@@ -24,7 +24,10 @@ pub const NAMED: [(&str, &str); 5] = [
         "cleanup",
         "(dead-code,fold-consts,fuse-casts,remove-noops,forward-slices,dedup-consts)*",
     ),
-    ("default", "cleanup,pow-to-mul,fold-rsqrt-epsilon,cleanup"),
+    (
+        "default",
+        "cleanup,pow-to-mul,fold-rsqrt-epsilon,finite-masks,cleanup",
+    ),
     ("llm", "default"),
     ("ane-direct", "default"),
 ];

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::eval::{self, ConstantError, fold};
-use crate::ir::{Binding, BlobRef, DType, NodeId, Operation, TensorType, Value, ValueId};
+use crate::eval::fold;
+use crate::ir::{Binding, NodeId, Operation, TensorType, Value, ValueId};
 use crate::ops::{Opset, has_evaluation};
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Blobs, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
+    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable, Target,
 };
-use crate::tensor::Packed;
 
 /// The pass.
 pub(super) struct FoldConsts;
@@ -147,7 +146,7 @@ fn folded(
         ));
     }
     let memory = limit.saturating_mul(WORKING_BYTES);
-    let blobs = Folding(block.blobs);
+    let blobs = Readable(block.blobs);
     fold(op.op_type(), opset, arguments, op.results(), &blobs, memory).map_err(|e| e.to_string())
 }
 
@@ -170,24 +169,4 @@ fn freed(block: &Block<'_>, node: NodeId, op: &Operation) -> u64 {
             Binding::Absent => None,
         })
         .fold(0, u64::saturating_add)
-}
-
-/// The weight files as the evaluation reads them.
-struct Folding<'a>(&'a dyn Blobs);
-
-impl eval::Blobs for Folding<'_> {
-    fn packed(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<Packed, ConstantError> {
-        let bytes = self
-            .0
-            .bytes(blob)
-            .ok_or_else(|| ConstantError::Blob(format!("{} cannot be read", blob.file)))?;
-        let wanted = dtype
-            .bits()
-            .map(|bits| (elements * u64::from(bits)).div_ceil(8));
-        if wanted == Some(bytes.len() as u64) {
-            Ok(Packed::new(bytes.to_vec()))
-        } else {
-            Err(ConstantError::Data(dtype))
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! - Shapes are the declared ones; where sizes are free, the description's default.
 //! - Floats are about standard normal. An image has integers from 0 to 255. An optional input has
 //!   its default value, if it has one.
-//! - Integers are followed to where they are used ([`trace`]): an index is within its table, the
+//! - Integers are followed to where they are used: an index is within its table, the
 //!   ends of slices belong together, what is written to a state fits. What is only compared with
 //!   a constant goes up to it; everything else is from 0 to 7.
 //! - A float that is added to attention scores is a causal mask of 0 and [`MASKED`]; what becomes a

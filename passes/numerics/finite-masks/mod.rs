@@ -1,0 +1,324 @@
+//! finite-masks: mask values that are infinite, or overflow in fp16, become large and finite.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::eval;
+use crate::ir::{Binding, NodeId, Operation, Slot, Use, Value, ValueId};
+use crate::ops::Opset;
+use crate::pass::options::{self, OptionError, OptionMap};
+use crate::pass::{
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass,
+    Target,
+};
+use crate::tensor::Tensor;
+
+/// The pass.
+pub(super) struct FiniteMasks;
+
+static META: Meta = Meta {
+    id: "finite-masks",
+    family: Family::Numerics,
+    summary: "mask values below -30000 that reach only a softmax become -10000",
+    exactness: Exactness::Approx(1e-6),
+    since: Opset::CoreML5,
+    targets: &[Target::CoreMl, Target::AneDirect],
+    evidence: Evidence::Measured,
+    catalog: &[],
+    default: true,
+    after: &["fold-consts"],
+    page: include_str!("README.md"),
+};
+
+/// Values below this one are replaced. coremltools itself writes −3e4 for a bool mask, which may stay:
+/// two such masks add up to −6e4, which fp16 still holds.
+const LOWEST: f32 = -3e4;
+
+/// Constants with more elements than this are looked into last.
+const SMALL: u64 = 1024;
+
+/// Masks pass through fewer operations than this on their way to a softmax.
+const MAX_DEPTH: usize = 32;
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Options {
+    /// What takes the place of a mask value.
+    value: f32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { value: -1e4 }
+    }
+}
+
+impl Pass for FiniteMasks {
+    fn meta(&self) -> &'static Meta {
+        &META
+    }
+
+    fn options(&self) -> OptionMap {
+        options::defaults::<Options>()
+    }
+
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        Ok(Box::new(Masks(options::read(META.id, options)?)))
+    }
+}
+
+struct Masks(Options);
+
+/// A parameter of an operation that reads a mask.
+#[derive(Clone)]
+struct Reader {
+    node: NodeId,
+    parameter: String,
+    position: usize,
+}
+
+impl Matcher for Masks {
+    fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
+        let Some(op) = block.op(node) else {
+            return Attempt::NoMatch;
+        };
+        if let Some(value) = op.const_value() {
+            return self.constant(block, node, value);
+        }
+        for argument in op.arguments() {
+            for (position, binding) in argument.bindings.iter().enumerate() {
+                let reader = Reader {
+                    node,
+                    parameter: argument.parameter.clone(),
+                    position,
+                };
+                if let Binding::Immediate(value) = binding
+                    && may_be_mask(op, &argument.parameter)
+                    && let Some(finite) = self.finite(block, value)
+                {
+                    return match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
+                        Ok(()) => replaced(finite, vec![reader]),
+                        Err(missed) => Attempt::CheckFailed(missed),
+                    };
+                }
+            }
+        }
+        Attempt::NoMatch
+    }
+}
+
+impl Masks {
+    fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
+        let is_small = value
+            .tensor_type()
+            .and_then(|ty| ty.elements())
+            .is_some_and(|count| count <= SMALL);
+        // A large one is not looked into before it is known to reach a softmax: most are weights.
+        if is_small && self.finite(block, value).is_none() {
+            return Attempt::NoMatch;
+        }
+        let readers: Vec<Reader> = block
+            .graph
+            .uses(ValueId::first(node))
+            .filter_map(|one| reader(block, one))
+            .collect();
+        let mut reached = Vec::new();
+        let mut stopped = None;
+        for reader in readers {
+            match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
+                Ok(()) => reached.push(reader),
+                Err(missed) => stopped = stopped.or(Some(missed)),
+            }
+        }
+        if reached.is_empty() && stopped.is_none() {
+            return Attempt::NoMatch;
+        }
+        match (self.finite(block, value), stopped) {
+            (None, _) => Attempt::NoMatch,
+            (Some(finite), _) if !reached.is_empty() => replaced(finite, reached),
+            (Some(_), Some(missed)) if block.op(missed.at).is_some_and(is_near_mask) => {
+                Attempt::CheckFailed(missed)
+            }
+            _ => Attempt::NoMatch,
+        }
+    }
+
+    /// The constant with finite mask values, if it has others. One with NaN or +∞ is no mask.
+    fn finite(&self, block: &Block<'_>, value: &Value) -> Option<Value> {
+        let tensor = value.tensor_type()?;
+        if !tensor.dtype.is_float() {
+            return None;
+        }
+        let tensor = block.elements(value)?;
+        let elements = tensor.as_floats().ok()?;
+        let has_other = elements.iter().any(|e| e.is_nan() || *e == f32::INFINITY);
+        if has_other || !elements.iter().any(|element| *element < LOWEST) {
+            return None;
+        }
+        let finite = elements
+            .iter()
+            .map(|element| {
+                if *element < LOWEST {
+                    self.0.value
+                } else {
+                    *element
+                }
+            })
+            .collect();
+        let finite = Tensor::floats(tensor.dtype(), tensor.shape().to_vec(), finite);
+        eval::value(&finite).ok()
+    }
+}
+
+fn replaced(finite: Value, readers: Vec<Reader>) -> Attempt {
+    let what = match readers.len() {
+        1 => "a mask value becomes finite".to_owned(),
+        count => format!("a mask value becomes finite for {count} readers"),
+    };
+    Attempt::matched(what, move |edit| {
+        let constant = edit.constant(finite);
+        for reader in &readers {
+            rebind(edit, reader, &constant)?;
+        }
+        Ok(())
+    })
+}
+
+fn rebind(edit: &mut Edit<'_>, reader: &Reader, constant: &Binding) -> Result<(), EditError> {
+    let op = edit.graph().op(reader.node);
+    let argument = op.and_then(|op| op.argument(&reader.parameter));
+    let mut bindings = argument.map_or_else(Vec::new, |argument| argument.bindings.clone());
+    if let Some(binding) = bindings.get_mut(reader.position) {
+        *binding = constant.clone();
+    }
+    edit.bind(reader.node, &reader.parameter, Some(bindings));
+    Ok(())
+}
+
+/// The reader, if it is an operation that a mask may go through.
+fn reader(block: &Block<'_>, one: Use) -> Option<Reader> {
+    let Slot::Argument { argument, position } = one.slot else {
+        return None;
+    };
+    let op = block.op(one.user)?;
+    let parameter = &op.arguments().get(argument as usize)?.parameter;
+    may_be_mask(op, parameter).then(|| Reader {
+        node: one.user,
+        parameter: parameter.clone(),
+        position: position as usize,
+    })
+}
+
+/// Whether a mask may be this argument of an operation, on its way to a softmax or at its end.
+fn may_be_mask(op: &Operation, parameter: &str) -> bool {
+    match op.op_type() {
+        "add" | "mul" => matches!(parameter, "x" | "y"),
+        "select" => matches!(parameter, "a" | "b"),
+        "concat" | "stack" => parameter == "values",
+        "scaled_dot_product_attention" => parameter == "attn_mask",
+        "softmax" | "cast" | "identity" | "reshape" | "transpose" | "expand_dims" | "squeeze"
+        | "slice_by_index" | "slice_by_size" | "tile" | "split" | "gather" => parameter == "x",
+        _ => false,
+    }
+}
+
+/// Operations at which a mask is worth a remark if it goes no further.
+fn is_near_mask(op: &Operation) -> bool {
+    matches!(
+        op.op_type(),
+        "add" | "mul" | "select" | "softmax" | "scaled_dot_product_attention"
+    )
+}
+
+/// Whether all that comes of a mask at this reader ends in a softmax or in an attention mask; else
+/// where it does not, and why.
+fn reaches_softmax(
+    block: &Block<'_>,
+    reader: &Reader,
+    seen: &mut BTreeSet<NodeId>,
+    depth: usize,
+) -> Result<(), Missed> {
+    let stop = |why: &str| {
+        Err(Missed {
+            why: why.to_owned(),
+            at: reader.node,
+        })
+    };
+    let Some(op) = block.op(reader.node) else {
+        return stop("it is gone");
+    };
+    match op.op_type() {
+        "softmax" | "scaled_dot_product_attention" => return Ok(()),
+        "mul" if !keeps_kept_tokens(block, op, &reader.parameter) => {
+            return stop("the other factor of the mask value is not 1 − mask");
+        }
+        _ => {}
+    }
+    if !seen.insert(reader.node) {
+        return Ok(());
+    }
+    let Some(depth) = depth.checked_sub(1) else {
+        return stop("the way to a softmax is too long");
+    };
+    for result in 0..op.results().len() as u32 {
+        let value = ValueId {
+            node: reader.node,
+            result,
+        };
+        let mut is_used = false;
+        for one in block.graph.uses(value) {
+            is_used = true;
+            let Slot::Argument { .. } = one.slot else {
+                return stop("a value that depends on it leaves the block");
+            };
+            let Some(next) = self::reader(block, one) else {
+                let user = block.op(one.user).map_or("operation", |op| op.op_type());
+                return Err(Missed {
+                    why: format!("`{user}` reads a value that depends on it, and is no softmax"),
+                    at: reader.node,
+                });
+            };
+            reaches_softmax(block, &next, seen, depth)?;
+        }
+        if !is_used && op.results().len() == 1 {
+            return stop("nothing reads what comes of it");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the other factor of a mask value is 0 for tokens that are kept: 1 − mask, or a cast bool.
+fn keeps_kept_tokens(block: &Block<'_>, op: &Operation, parameter: &str) -> bool {
+    let other = if parameter == "x" { "y" } else { "x" };
+    let Some(mut value) = op.value(other) else {
+        return false;
+    };
+    for _ in 0..MAX_DEPTH {
+        let Some(producer) = block.op(value.node) else {
+            return false;
+        };
+        let next = match producer.op_type() {
+            "sub" => {
+                return block
+                    .uniform_of(producer, "x")
+                    .is_some_and(|one| one.value == 1.0);
+            }
+            "cast" => {
+                let from = producer.value("x");
+                if from.and_then(|x| block.dtype(x)) == Some(crate::ir::DType::Bool) {
+                    return true;
+                }
+                from
+            }
+            "identity" | "reshape" | "transpose" | "expand_dims" | "squeeze" | "tile"
+            | "slice_by_index" => producer.value("x"),
+            _ => return false,
+        };
+        match next {
+            Some(next) => value = next,
+            None => return false,
+        }
+    }
+    false
+}
