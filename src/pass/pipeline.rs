@@ -24,7 +24,11 @@ pub const NAMED: [(&str, &str); 5] = [
         "cleanup",
         "(dead-code,fold-consts,fuse-casts,remove-noops,forward-slices,dedup-consts)*",
     ),
-    ("default", "cleanup,pow-to-mul,fold-rsqrt-epsilon,cleanup"),
+    (
+        "default",
+        "cleanup,pow-to-mul,fold-rsqrt-epsilon,stable-softplus,stable-log-softmax,stable-logsumexp,\
+         cleanup",
+    ),
     ("llm", "default"),
     ("ane-direct", "default"),
 ];
