@@ -8,6 +8,8 @@ mod dead_code;
 mod dedup_consts;
 #[path = "numerics/finite-masks/mod.rs"]
 mod finite_masks;
+#[path = "numerics/fix-modulo/mod.rs"]
+mod fix_modulo;
 #[path = "cleanup/fold-consts/mod.rs"]
 mod fold_consts;
 #[path = "numerics/fold-rsqrt-epsilon/mod.rs"]
@@ -18,8 +20,16 @@ mod forward_slices;
 mod fuse_casts;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
+#[path = "numerics/precise-silu/mod.rs"]
+mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "numerics/stable-log-softmax/mod.rs"]
+mod stable_log_softmax;
+#[path = "numerics/stable-logsumexp/mod.rs"]
+mod stable_logsumexp;
+#[path = "numerics/stable-softplus/mod.rs"]
+mod stable_softplus;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -30,8 +40,13 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_casts::FuseCasts,
     &remove_noops::RemoveNoops,
     &finite_masks::FiniteMasks,
+    &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &pow_to_mul::PowToMul,
+    &precise_silu::PreciseSilu,
+    &stable_log_softmax::StableLogSoftmax,
+    &stable_logsumexp::StableLogSumExp,
+    &stable_softplus::StableSoftplus,
 ];
 
 /// The pass with this id.

@@ -26,7 +26,8 @@ pub const NAMED: [(&str, &str); 5] = [
     ),
     (
         "default",
-        "cleanup,pow-to-mul,fold-rsqrt-epsilon,finite-masks,cleanup",
+        "cleanup,pow-to-mul,fold-rsqrt-epsilon,stable-softplus,stable-log-softmax,stable-logsumexp,\
+         finite-masks,cleanup",
     ),
     ("llm", "default"),
     ("ane-direct", "default"),

@@ -1,0 +1,103 @@
+//! fix-modulo: a remainder by a constant is computed with floor.
+
+use half::f16;
+
+use crate::ir::{Binding, DType, NodeId, ValueId};
+use crate::ops::Opset;
+use crate::pass::options::{OptionError, OptionMap};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+
+/// The pass.
+pub(super) struct FixModulo;
+
+static META: Meta = Meta {
+    id: "fix-modulo",
+    family: Family::Numerics,
+    summary: "mod(x, c) becomes x - c·floor(x/c), and mod(x, 1) becomes x - floor(x)",
+    exactness: Exactness::Real,
+    since: Opset::CoreML5,
+    targets: &[Target::CoreMl, Target::AneDirect],
+    evidence: Evidence::Measured,
+    catalog: &[],
+    default: false,
+    after: &[],
+    page: include_str!("README.md"),
+};
+
+impl Pass for FixModulo {
+    fn meta(&self) -> &'static Meta {
+        &META
+    }
+
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        crate::pass::options::none(META.id, options)?;
+        Ok(Box::new(Modulo))
+    }
+}
+
+struct Modulo;
+
+impl Matcher for Modulo {
+    fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
+        let Some(op) = block.op_of_type(node, "mod") else {
+            return Attempt::NoMatch;
+        };
+        let Some(x) = op.value("x") else {
+            return Attempt::missed(node, "x is a literal");
+        };
+        let Some(ty) = block.tensor(x) else {
+            return Attempt::missed(node, "the type of x is not known");
+        };
+        let dtype = ty.dtype;
+        if !dtype.is_float() {
+            return Attempt::missed(node, format!("the remainder of {dtype} is exact"));
+        }
+        let Some(divisor) = block.uniform_of(op, "y") else {
+            return Attempt::missed(node, "the divisor is not one constant number");
+        };
+        let divisor = divisor.value;
+        if let Err(why) = check(divisor, dtype) {
+            return Attempt::missed(node, why);
+        }
+        let result = ValueId::first(node);
+        if block.tensor(result) != Some(ty) {
+            let why = "the divisor's shape gives the result another shape than x";
+            return Attempt::missed(node, why);
+        }
+        let what = if divisor == 1.0 {
+            "mod(x, 1) becomes x - floor(x)".to_owned()
+        } else {
+            format!("mod(x, {divisor}) becomes x - {divisor}·floor(x/{divisor})")
+        };
+        Attempt::matched(what, move |edit| {
+            let x = Binding::Value(x);
+            let multiple = if divisor == 1.0 {
+                edit.op("floor", &[("x", x.clone())])?
+            } else {
+                let divisor = edit.scalar(dtype, divisor)?;
+                let quotient = edit.op("real_div", &[("x", x.clone()), ("y", divisor.clone())])?;
+                let whole = edit.op("floor", &[("x", Binding::Value(quotient))])?;
+                edit.op("mul", &[("x", Binding::Value(whole)), ("y", divisor)])?
+            };
+            let new = edit.op("sub", &[("x", x), ("y", Binding::Value(multiple))])?;
+            edit.replace(result, new)
+        })
+    }
+}
+
+/// Whether the remainder by this number can be computed with a quotient; if not, why.
+fn check(divisor: f64, dtype: DType) -> Result<(), String> {
+    let is_finite = match dtype {
+        DType::Float16 => f16::from_f64(divisor).is_finite(),
+        _ => (divisor as f32).is_finite(),
+    };
+    if !is_finite || divisor <= 0.0 {
+        Err(format!("the divisor {divisor} is no positive number"))
+    } else if divisor < 1.0 {
+        Err(format!(
+            "x/{divisor} can be infinite where the remainder is not"
+        ))
+    } else {
+        Ok(())
+    }
+}
