@@ -6,6 +6,8 @@ use crate::pass::Pass;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "attention/explicit-attention/mod.rs"]
+mod explicit_attention;
 #[path = "cleanup/fold-consts/mod.rs"]
 mod fold_consts;
 #[path = "numerics/fold-rsqrt-epsilon/mod.rs"]
@@ -29,6 +31,7 @@ pub static ALL: &[&dyn Pass] = &[
     &remove_noops::RemoveNoops,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &pow_to_mul::PowToMul,
+    &explicit_attention::ExplicitAttention,
 ];
 
 /// The pass with this id.

@@ -26,7 +26,10 @@ pub const NAMED: [(&str, &str); 5] = [
     ),
     ("default", "cleanup,pow-to-mul,fold-rsqrt-epsilon,cleanup"),
     ("llm", "default"),
-    ("ane-direct", "default"),
+    (
+        "ane-direct",
+        "default,explicit-attention{only_masked=false},dedup-consts",
+    ),
 ];
 
 /// Part of a pipeline.
