@@ -16,6 +16,8 @@ mod fold_rsqrt_epsilon;
 mod forward_slices;
 #[path = "cleanup/fuse-casts/mod.rs"]
 mod fuse_casts;
+#[path = "numerics/gelu-tanh/mod.rs"]
+mod gelu_tanh;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "cleanup/remove-noops/mod.rs"]
@@ -30,6 +32,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_casts::FuseCasts,
     &remove_noops::RemoveNoops,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
+    &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &explicit_attention::ExplicitAttention,
 ];
