@@ -6,6 +6,8 @@ use crate::pass::Pass;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "attention/explicit-attention/mod.rs"]
+mod explicit_attention;
 #[path = "numerics/finite-masks/mod.rs"]
 mod finite_masks;
 #[path = "numerics/fix-modulo/mod.rs"]
@@ -18,6 +20,8 @@ mod fold_rsqrt_epsilon;
 mod forward_slices;
 #[path = "cleanup/fuse-casts/mod.rs"]
 mod fuse_casts;
+#[path = "numerics/gelu-tanh/mod.rs"]
+mod gelu_tanh;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -42,11 +46,13 @@ pub static ALL: &[&dyn Pass] = &[
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
+    &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &explicit_attention::ExplicitAttention,
 ];
 
 /// The pass with this id.

@@ -30,7 +30,10 @@ pub const NAMED: [(&str, &str); 5] = [
          finite-masks,cleanup",
     ),
     ("llm", "default"),
-    ("ane-direct", "default"),
+    (
+        "ane-direct",
+        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},dedup-consts",
+    ),
 ];
 
 /// Part of a pipeline.
