@@ -77,7 +77,12 @@ impl Matcher for Modulo {
                 let divisor = edit.scalar(dtype, divisor)?;
                 let quotient = edit.op("real_div", &[("x", x.clone()), ("y", divisor.clone())])?;
                 let whole = edit.op("floor", &[("x", Binding::Value(quotient))])?;
-                edit.op("mul", &[("x", Binding::Value(whole)), ("y", divisor)])?
+                let multiple = edit.op("mul", &[("x", Binding::Value(whole)), ("y", divisor)])?;
+                // Near the largest x the multiple beyond it is infinite.
+                let alpha = edit.scalar(dtype, -largest(dtype))?;
+                let beta = edit.scalar(dtype, largest(dtype))?;
+                let multiple = Binding::Value(multiple);
+                edit.op("clip", &[("x", multiple), ("alpha", alpha), ("beta", beta)])?
             };
             let new = edit.op("sub", &[("x", x), ("y", Binding::Value(multiple))])?;
             edit.replace(result, new)
@@ -85,12 +90,18 @@ impl Matcher for Modulo {
     }
 }
 
+/// The largest finite number of a type, fp16 or fp32.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::Float16 => f16::MAX.to_f64(),
+        _ => f64::from(f32::MAX),
+    }
+}
+
 /// Whether the remainder by this number can be computed with a quotient; if not, why.
 fn check(divisor: f64, dtype: DType) -> Result<(), String> {
-    let is_finite = match dtype {
-        DType::Float16 => f16::from_f64(divisor).is_finite(),
-        _ => (divisor as f32).is_finite(),
-    };
+    // Not so for NaN.
+    let is_finite = divisor.abs() <= largest(dtype);
     if !is_finite || divisor <= 0.0 {
         Err(format!("the divisor {divisor} is no positive number"))
     } else if divisor < 1.0 {

@@ -180,7 +180,11 @@ impl Factors {
         if alpha.len() != beta.len() || alpha.is_empty() {
             return Err("alpha and beta have no equal number of elements".to_owned());
         }
-        if let Some(least) = beta.iter().copied().find(|beta| !(*beta > 0.0)) {
+        if let Some(least) = beta
+            .iter()
+            .copied()
+            .find(|beta| beta.is_nan() || *beta <= 0.0)
+        {
             return Err(format!(
                 "beta is {least} for a channel, which is not positive"
             ));
