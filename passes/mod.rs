@@ -16,12 +16,16 @@ mod fold_rsqrt_epsilon;
 mod forward_slices;
 #[path = "cleanup/fuse-casts/mod.rs"]
 mod fuse_casts;
+#[path = "cleanup/fuse-conv-bias/mod.rs"]
+mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "placement/split-conv-bias/mod.rs"]
+mod split_conv_bias;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -30,11 +34,13 @@ pub static ALL: &[&dyn Pass] = &[
     &fold_consts::FoldConsts,
     &forward_slices::ForwardSlices,
     &fuse_casts::FuseCasts,
+    &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &explicit_attention::ExplicitAttention,
+    &split_conv_bias::SplitConvBias,
 ];
 
 /// The pass with this id.
