@@ -1,5 +1,7 @@
 //! fuse-conv-bias: a constant that is added to each channel of a convolution becomes its bias.
 
+use std::collections::BTreeMap;
+
 use half::f16;
 
 use crate::eval;
@@ -70,7 +72,7 @@ impl Matcher for Fuse {
             Ok(bias) => bias,
             Err(why) => return Attempt::missed(node, why),
         };
-        let mut arguments: std::collections::BTreeMap<_, _> = conv
+        let mut arguments: BTreeMap<_, _> = conv
             .arguments()
             .iter()
             .map(|argument| (argument.parameter.clone(), argument.bindings.clone()))
@@ -111,15 +113,13 @@ fn bias(
     if weight != Some(ty.dtype) {
         return Err("the weight has another type than the result".to_owned());
     }
-    let own = match conv.argument("bias") {
-        None => None,
-        Some(_) => {
-            let own = block
-                .constant_of(conv, "bias")
-                .ok_or("the convolution has a bias that is not a constant")?;
-            let own = floats(block, own).ok_or("the bias of the convolution cannot be read")?;
-            Some(own)
-        }
+    let own = if conv.argument("bias").is_some() {
+        let own = block
+            .constant_of(conv, "bias")
+            .ok_or("the convolution has a bias that is not a constant")?;
+        Some(floats(block, own).ok_or("the bias of the convolution cannot be read")?)
+    } else {
+        None
     };
     let mut sums = match (
         block.uniform_of(add, parameter),
