@@ -20,6 +20,8 @@ mod fold_rsqrt_epsilon;
 mod forward_slices;
 #[path = "cleanup/fuse-casts/mod.rs"]
 mod fuse_casts;
+#[path = "cleanup/fuse-conv-bias/mod.rs"]
+mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
 #[path = "numerics/pow-to-mul/mod.rs"]
@@ -28,6 +30,8 @@ mod pow_to_mul;
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "placement/split-conv-bias/mod.rs"]
+mod split_conv_bias;
 #[path = "numerics/stable-log-softmax/mod.rs"]
 mod stable_log_softmax;
 #[path = "numerics/stable-logsumexp/mod.rs"]
@@ -42,6 +46,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fold_consts::FoldConsts,
     &forward_slices::ForwardSlices,
     &fuse_casts::FuseCasts,
+    &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
@@ -53,6 +58,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &split_conv_bias::SplitConvBias,
 ];
 
 /// The pass with this id.

@@ -32,7 +32,7 @@ pub const NAMED: [(&str, &str); 5] = [
     ("llm", "default"),
     (
         "ane-direct",
-        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},dedup-consts",
+        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},split-conv-bias,dedup-consts",
     ),
 ];
 

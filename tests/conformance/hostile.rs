@@ -69,7 +69,7 @@ fn hostile(arrays: &Arrays, attempt: usize) -> Arrays {
             }
             let count = shape.iter().product();
             let tensor = match tensor.dtype() {
-                DType::Bool => Tensor::bools(shape, vec![attempt % 2 == 0; count]),
+                DType::Bool => Tensor::bools(shape, vec![attempt.is_multiple_of(2); count]),
                 DType::String => tensor.clone(),
                 dtype if dtype.is_float() => {
                     Tensor::floats(dtype, shape, vec![FLOATS[attempt]; count])

@@ -34,6 +34,8 @@ use milwright::eval::script::{Computed, Script, ScriptError};
 use milwright::eval::{Interpreter, Options, Precision, States};
 use milwright::ir::Program;
 use milwright::model::Part;
+use milwright::pass::{Manager, Pipeline, Settings, Silent, verify};
+use milwright::passes;
 use milwright::source::ModelFile;
 
 /// One program of the corpus.
@@ -124,6 +126,18 @@ impl Subject {
 
     fn part(&self) -> Part<'_> {
         self.file.model.programs().remove(0)
+    }
+
+    /// The program after a pipeline.
+    fn optimized(&self, pipeline: &str) -> Result<Program, String> {
+        let mut program = self.part().program.clone();
+        let known = verify::issues(&program);
+        let steps = Pipeline::parse(pipeline, passes::ALL).map_err(|error| error.to_string())?;
+        let weights = &**self.file.weights();
+        Manager::new(passes::ALL, Settings::default())
+            .run(&steps, &mut program, "", &known, weights, &mut Silent)
+            .map_err(|error| error.to_string())?;
+        Ok(program)
     }
 
     /// What the states of a probe hold at the start. Of a model with several calls, and of a test of

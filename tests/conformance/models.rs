@@ -1,4 +1,5 @@
-//! Whole models, with the outputs of PyTorch or ONNX Runtime in fp32.
+//! Whole models, with the outputs of PyTorch or ONNX Runtime in fp32: as they are, and after the
+//! default pipeline.
 
 use std::path::Path;
 
@@ -21,23 +22,25 @@ pub(crate) fn checks(folder: &Path) -> Vec<Check> {
             if !folder.join(arrays).exists() {
                 continue;
             }
-            for precision in [Precision::Fp32, Precision::Fp16] {
-                let model = name(&folder);
-                let folder = folder.clone();
-                checks.push(Check {
-                    id: format!("models::{model}::{arrays}::{}", precision.word()),
-                    ops: String::new(),
-                    run: Box::new(move || run(&folder, arrays, precision)),
-                });
+            for pipeline in ["none", "default"] {
+                for precision in [Precision::Fp32, Precision::Fp16] {
+                    let (model, mode) = (name(&folder), precision.word());
+                    let folder = folder.clone();
+                    checks.push(Check {
+                        id: format!("models::{model}::{arrays}::{mode}::{pipeline}"),
+                        ops: String::new(),
+                        run: Box::new(move || run(&folder, arrays, precision, pipeline)),
+                    });
+                }
             }
         }
     }
     checks
 }
 
-fn run(folder: &Path, arrays: &str, precision: Precision) -> Result<(), String> {
+fn run(folder: &Path, arrays: &str, precision: Precision, pipeline: &str) -> Result<(), String> {
     let subject = Subject::open(&folder.join("model.mlpackage"), &folder.join(arrays))?;
-    let program = subject.part().program;
+    let program = subject.optimized(pipeline)?;
     let mut has_half = false;
     program.for_each_value(&mut |value| {
         has_half |= value
@@ -47,7 +50,7 @@ fn run(folder: &Path, arrays: &str, precision: Precision) -> Result<(), String> 
     let bound = if has_half { FP16 } else { FP32 };
     // Weights of random models give ties that rounding decides; those that were trained do not.
     let trained = folder.to_string_lossy().contains("trained");
-    for output in subject.run(program, precision, &Arrays::new())? {
+    for output in subject.run(&program, precision, &Arrays::new())? {
         beyond_scale(&output, bound)?;
         if trained {
             same_choices(&output)?;

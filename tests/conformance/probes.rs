@@ -4,8 +4,6 @@
 use std::path::Path;
 
 use milwright::eval::Precision;
-use milwright::pass::{Manager, Pipeline, Settings, Silent, verify};
-use milwright::passes;
 
 use crate::{Check, Subject, beyond_scale, folders, name};
 
@@ -32,19 +30,7 @@ pub(crate) fn checks(folder: &Path) -> Vec<Check> {
 
 fn run(folder: &Path, pipeline: &str) -> Result<(), String> {
     let subject = Subject::open(&folder.join("model.mlpackage"), &folder.join("io.npz"))?;
-    let mut program = subject.part().program.clone();
-    let known = verify::issues(&program);
-    let steps = Pipeline::parse(pipeline, passes::ALL).map_err(|error| error.to_string())?;
-    Manager::new(passes::ALL, Settings::default())
-        .run(
-            &steps,
-            &mut program,
-            "",
-            &known,
-            &**subject.file.weights(),
-            &mut Silent,
-        )
-        .map_err(|error| error.to_string())?;
+    let program = subject.optimized(pipeline)?;
     let start = subject.starting_states();
     let has_half =
         milwright::text::program_text(&program, &milwright::text::PrintOptions::default())

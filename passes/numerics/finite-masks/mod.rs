@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::eval;
-use crate::ir::{Binding, NodeId, Operation, Slot, Use, Value, ValueId};
+use crate::ir::{Binding, DType, NodeId, Operation, Slot, TensorType, Use, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass,
-    Target,
+    Attempt, Block, Edit, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass, Target,
 };
 use crate::tensor::Tensor;
 
@@ -112,7 +111,7 @@ impl Masks {
     fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
         let is_small = value
             .tensor_type()
-            .and_then(|ty| ty.elements())
+            .and_then(TensorType::elements)
             .is_some_and(|count| count <= SMALL);
         // A large one is not looked into before it is known to reach a softmax: most are weights.
         if is_small && self.finite(block, value).is_none() {
@@ -135,7 +134,6 @@ impl Masks {
             return Attempt::NoMatch;
         }
         match (self.finite(block, value), stopped) {
-            (None, _) => Attempt::NoMatch,
             (Some(finite), _) if !reached.is_empty() => replaced(finite, reached),
             (Some(_), Some(missed)) if block.op(missed.at).is_some_and(is_near_mask) => {
                 Attempt::CheckFailed(missed)
@@ -179,13 +177,13 @@ fn replaced(finite: Value, readers: Vec<Reader>) -> Attempt {
     Attempt::matched(what, move |edit| {
         let constant = edit.constant(finite);
         for reader in &readers {
-            rebind(edit, reader, &constant)?;
+            rebind(edit, reader, &constant);
         }
         Ok(())
     })
 }
 
-fn rebind(edit: &mut Edit<'_>, reader: &Reader, constant: &Binding) -> Result<(), EditError> {
+fn rebind(edit: &mut Edit<'_>, reader: &Reader, constant: &Binding) {
     let op = edit.graph().op(reader.node);
     let argument = op.and_then(|op| op.argument(&reader.parameter));
     let mut bindings = argument.map_or_else(Vec::new, |argument| argument.bindings.clone());
@@ -193,7 +191,6 @@ fn rebind(edit: &mut Edit<'_>, reader: &Reader, constant: &Binding) -> Result<()
         *binding = constant.clone();
     }
     edit.bind(reader.node, &reader.parameter, Some(bindings));
-    Ok(())
 }
 
 /// The reader, if it is an operation that a mask may go through.
@@ -306,7 +303,7 @@ fn keeps_kept_tokens(block: &Block<'_>, op: &Operation, parameter: &str) -> bool
             }
             "cast" => {
                 let from = producer.value("x");
-                if from.and_then(|x| block.dtype(x)) == Some(crate::ir::DType::Bool) {
+                if from.and_then(|x| block.dtype(x)) == Some(DType::Bool) {
                     return true;
                 }
                 from
