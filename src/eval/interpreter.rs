@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::constants::{Blobs, ConstantError, datum, fixed_shape};
+use super::constants::{Blobs, datum, fixed_shape};
+use super::error::RunError;
+use super::frame::{Frame, bytes};
 use super::memory;
 use super::typed::{describe, fits, rounded, words};
 use crate::ir::types::ValueType;
-use crate::ir::{Binding, Graph, NamedType, Node, NodeId, Operation, ValueId};
+use crate::ir::{Binding, Graph, NamedType, NodeId, Operation, ValueId};
 use crate::ir::{Body, Opset, Program};
 use crate::ops::{Call, Datum, EvalError, Numerics, StateCell, evaluate};
 use crate::package::Weights;
@@ -42,94 +44,6 @@ impl Options {
     }
 }
 
-/// Why a program could not be run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// There is no such function, or it has no body for its opset.
-    #[error("there is no function `{name}` to run; the program has {}", known.join(", "))]
-    NoFunction {
-        /// The name asked for.
-        name: String,
-        /// The functions there are.
-        known: Vec<String>,
-    },
-    /// The body is written for an opset that is not known.
-    #[error("function `{function}` is written for the opset `{opset}`, which is not known")]
-    Opset {
-        /// The function.
-        function: String,
-        /// Its opset.
-        opset: String,
-    },
-    /// An input is not given.
-    #[error("the input `{name}` ({ty}) is missing")]
-    MissingInput {
-        /// Its name.
-        name: String,
-        /// Its type.
-        ty: String,
-    },
-    /// An input does not fit its type.
-    #[error("the input `{name}` is {found}, but the program wants {wanted}")]
-    Input {
-        /// Its name.
-        name: String,
-        /// What was given.
-        found: String,
-        /// The declared type.
-        wanted: String,
-    },
-    /// The graph has a cycle.
-    #[error(transparent)]
-    Cycle(#[from] crate::ir::Cycle),
-    /// An op failed.
-    #[error("{place}: {source}")]
-    Op {
-        /// Function, op type and name.
-        place: String,
-        /// Why.
-        source: EvalError,
-    },
-    /// A constant cannot be read.
-    #[error("{place}: {source}")]
-    Constant {
-        /// Function, op type and name.
-        place: String,
-        /// Why.
-        source: ConstantError,
-    },
-    /// A loop did not end.
-    #[error("{place}: the loop has not ended after {turns} turns")]
-    Endless {
-        /// Function, op type and name.
-        place: String,
-        /// Turns made.
-        turns: u64,
-    },
-    /// The live values take more memory than allowed.
-    #[error("{place}: the live values take {bytes} bytes, more than the {limit} allowed")]
-    Memory {
-        /// Function, op type and name.
-        place: String,
-        /// Bytes of live values.
-        bytes: u64,
-        /// Bytes allowed.
-        limit: u64,
-    },
-    /// A result is not of the type that the program declares.
-    #[error("{place}: the result `{result}` is {found}, but the program declares {declared}")]
-    Declared {
-        /// Function, op type and name.
-        place: String,
-        /// The result's name.
-        result: String,
-        /// What was computed.
-        found: String,
-        /// The declared type.
-        declared: String,
-    },
-}
-
 /// The states of a model by name. They live over as many calls as one likes.
 pub type States = BTreeMap<String, StateCell>;
 
@@ -157,14 +71,6 @@ pub struct Interpreter<'a> {
     options: Options,
     /// Results of `constexpr_*` ops, which are the same in every call.
     decompressed: Mutex<HashMap<(usize, NodeId), Vec<Datum>>>,
-}
-
-/// The values of a block that is being run, by node.
-struct Frame<'f> {
-    values: Vec<Vec<Option<Datum>>>,
-    /// How many uses of each value are still to come.
-    remaining: Vec<Vec<u32>>,
-    graph: &'f Graph,
 }
 
 /// What belongs to one run of a function.
@@ -361,7 +267,7 @@ impl<'a> Interpreter<'a> {
         graph: &Graph,
         node: NodeId,
         op: &Operation,
-        frame: &Frame<'_>,
+        frame: &Frame,
         run: &mut Run<'_>,
     ) -> Result<Vec<Datum>, RunError> {
         run.ops += 1;
@@ -451,7 +357,7 @@ impl<'a> Interpreter<'a> {
         &self,
         graph: &Graph,
         op: &'o Operation,
-        frame: &Frame<'_>,
+        frame: &Frame,
         run: &Run<'_>,
     ) -> Result<BTreeMap<&'o str, Vec<Datum>>, RunError> {
         let mut arguments = BTreeMap::new();
@@ -476,7 +382,7 @@ impl<'a> Interpreter<'a> {
         graph: &Graph,
         op: &Operation,
         binding: &Binding,
-        frame: &Frame<'_>,
+        frame: &Frame,
         run: &Run<'_>,
     ) -> Result<Datum, RunError> {
         let wrong = |what: String| RunError::Op {
@@ -519,7 +425,7 @@ impl<'a> Interpreter<'a> {
         &self,
         graph: &Graph,
         op: &Operation,
-        frame: &Frame<'_>,
+        frame: &Frame,
         run: &mut Run<'_>,
     ) -> Result<Vec<Datum>, RunError> {
         let wrong = |run: &Run<'_>, what: &str| RunError::Op {
@@ -567,103 +473,6 @@ impl<'a> Interpreter<'a> {
             _ => return Err(wrong(run, &EvalError::NoEvaluation.to_string())),
         };
         self.typed(op, results, run)
-    }
-}
-
-impl<'f> Frame<'f> {
-    fn new(graph: &'f Graph) -> Self {
-        let mut remaining: Vec<Vec<u32>> = vec![Vec::new(); graph.bound()];
-        for (node, kind) in graph.nodes() {
-            let results = match kind {
-                Node::Op(op) => op.results().len(),
-                Node::Input(..) | Node::Capture { .. } => 1,
-                Node::Return(_) | Node::Erased => 0,
-            };
-            remaining[node.index()] = (0..results as u32)
-                .map(|result| graph.uses(ValueId { node, result }).count() as u32)
-                .collect();
-        }
-        Self {
-            values: vec![Vec::new(); graph.bound()],
-            remaining,
-            graph,
-        }
-    }
-
-    fn set(&mut self, node: NodeId, results: Vec<Datum>) {
-        let values = results.into_iter().map(Some).collect();
-        self.values[node.index()] = values;
-    }
-
-    fn get(&self, value: ValueId) -> Option<&Datum> {
-        self.values
-            .get(value.node.index())?
-            .get(value.result as usize)?
-            .as_ref()
-    }
-
-    /// Drops the operands of an op that nothing else needs, and those of its results that nothing
-    /// needs; gives the bytes that this frees.
-    fn release(&mut self, node: NodeId, op: &Operation) -> u64 {
-        let mut freed = 0;
-        for result in 0..op.results().len() as u32 {
-            freed += self.drop_if_done(ValueId { node, result });
-        }
-        let bound = op
-            .arguments()
-            .iter()
-            .flat_map(|argument| &argument.bindings);
-        for binding in bound {
-            if let Binding::Value(value) = binding {
-                freed += self.used(*value);
-            }
-        }
-        for block in op.blocks() {
-            for (_, source) in block.captures() {
-                freed += self.used(source);
-            }
-        }
-        freed
-    }
-
-    fn used(&mut self, value: ValueId) -> u64 {
-        if let Some(count) = self
-            .remaining
-            .get_mut(value.node.index())
-            .and_then(|counts| counts.get_mut(value.result as usize))
-        {
-            *count = count.saturating_sub(1);
-        }
-        self.drop_if_done(value)
-    }
-
-    fn drop_if_done(&mut self, value: ValueId) -> u64 {
-        debug_assert!(self.graph.node(value.node).is_some());
-        let index = value.node.index();
-        let done = self
-            .remaining
-            .get(index)
-            .and_then(|counts| counts.get(value.result as usize))
-            == Some(&0);
-        let slot = self
-            .values
-            .get_mut(index)
-            .and_then(|values| values.get_mut(value.result as usize));
-        match slot {
-            Some(slot) if done => slot.take().as_ref().map_or(0, bytes),
-            _ => 0,
-        }
-    }
-}
-
-/// Bytes that go when this value goes.
-fn bytes(datum: &Datum) -> u64 {
-    match datum {
-        Datum::Tensor(tensor) => tensor.owned_bytes(),
-        Datum::List(items) if Arc::strong_count(items) == 1 => {
-            items.iter().flatten().map(Tensor::owned_bytes).sum()
-        }
-        _ => 0,
     }
 }
 

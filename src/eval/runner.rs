@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::arrays::array;
-use super::interpreter::{Interpreter, Observer, Options, RunError, States};
+use super::error::RunError;
+use super::interpreter::{Interpreter, Observer, Options, States};
 use super::script::convert;
 use crate::ir::types::ValueType;
 use crate::ir::{NamedType, Program};

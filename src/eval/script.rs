@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use super::arrays::array;
 use super::compare::{Closeness, Tolerance, closeness};
-use super::interpreter::{Interpreter, RunError, States, Unobserved};
+use super::error::RunError;
+use super::interpreter::{Interpreter, States, Unobserved};
 use super::npz::Arrays;
 use super::typed::{fits, words};
 use crate::ir::NamedType;
