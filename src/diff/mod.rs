@@ -19,35 +19,14 @@ mod render;
 mod signature;
 mod values;
 
-use crate::ir::{BlobRef, Program};
+use crate::ir::Program;
 use crate::model::Interface;
+pub use crate::source::{Blobs, NoBlobs};
 
 pub use description::compare_models;
 pub use edits::{Comparison, Edit, Kind, Place};
 pub use numbers::ElementDifference;
 pub use render::{text, write_json, write_text};
-
-/// Where the data of blobs comes from.
-pub trait Blobs {
-    /// The packed data at a blob reference; `None` if the file or the blob cannot be read.
-    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
-}
-
-impl Blobs for crate::package::Weights {
-    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
-        Some(self.blob(&blob.file, blob.offset).ok()?.data)
-    }
-}
-
-/// No weight files at hand.
-#[derive(Clone, Copy, Debug)]
-pub struct NoBlobs;
-
-impl Blobs for NoBlobs {
-    fn bytes(&self, _: &BlobRef) -> Option<&[u8]> {
-        None
-    }
-}
 
 /// One program of a model, before or after.
 #[derive(Clone, Copy)]

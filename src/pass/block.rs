@@ -13,29 +13,8 @@ use crate::ir::{
     Value, ValueId,
 };
 use crate::ops::{Datum, Opset};
+pub use crate::source::{Blobs, NoBlobs};
 use crate::tensor::{Packed, Tensor};
-
-/// Gives the data of blobs in weight files.
-pub trait Blobs {
-    /// The packed data at a blob reference; `None` if the file or the blob cannot be read.
-    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
-}
-
-impl Blobs for crate::package::Weights {
-    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
-        Some(self.blob(&blob.file, blob.offset).ok()?.data)
-    }
-}
-
-/// No weight files at hand.
-#[derive(Clone, Copy, Debug)]
-pub struct NoBlobs;
-
-impl Blobs for NoBlobs {
-    fn bytes(&self, _: &BlobRef) -> Option<&[u8]> {
-        None
-    }
-}
 
 /// The weight files as the interpreter reads them.
 #[derive(Clone, Copy)]

@@ -1,9 +1,31 @@
 //! References of programs into weight files, and whether they meet what they declare.
 
 use super::{FileError, Missing, ModelFile};
-use crate::ir::{self, DType, Value};
+use crate::ir::{self, BlobRef, DType, Value};
 use crate::model::Model;
 use crate::package::weights::{self, BlobDType, WeightsError};
+
+/// Where the data of blobs comes from.
+pub trait Blobs {
+    /// The packed data at a blob reference; `None` if the file or the blob cannot be read.
+    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
+}
+
+impl Blobs for weights::Weights {
+    fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
+        Some(self.blob(&blob.file, blob.offset).ok()?.data)
+    }
+}
+
+/// No weight files at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct NoBlobs;
+
+impl Blobs for NoBlobs {
+    fn bytes(&self, _: &BlobRef) -> Option<&[u8]> {
+        None
+    }
+}
 
 impl ModelFile {
     /// Whether the program refers to a weight file that is not there (or is a Git LFS pointer).

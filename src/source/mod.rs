@@ -21,6 +21,7 @@ pub use text::TextErrors;
 
 pub(crate) use blobs::blob_dtype;
 use blobs::blob_references;
+pub use blobs::{Blobs, NoBlobs};
 use text::TextSource;
 
 use crate::model::{self, AdoptError, DescribeError, Model};

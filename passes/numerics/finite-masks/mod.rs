@@ -63,7 +63,16 @@ impl Pass for FiniteMasks {
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
-        Ok(Box::new(Masks(options::read(META.id, options)?)))
+        let options: Options = options::read(META.id, options)?;
+        // A lower one would be a mask value that this pass replaces, again and again.
+        if !(LOWEST..0.0).contains(&options.value) {
+            let why = format!(
+                "option `value`: {} is not between {LOWEST} and 0",
+                options.value
+            );
+            return Err(OptionError { pass: META.id, why });
+        }
+        Ok(Box::new(Masks(options)))
     }
 }
 
