@@ -35,8 +35,7 @@ impl Row {
             exactness: meta.exactness.word(),
             targets: meta.targets.iter().copied().map(Target::name).collect(),
             default: meta.default,
-            // Every pass so far rewrites; a check will not.
-            fix: true,
+            fix: !meta.is_check(),
             evidence: meta.evidence.name(),
             catalog: meta.catalog,
             opsets: meta.opsets(),

@@ -9,6 +9,8 @@ mod meta;
 pub mod options;
 mod pipeline;
 mod remark;
+mod rule;
+mod scan;
 pub mod verify;
 
 #[cfg(test)]
@@ -21,3 +23,5 @@ pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Pass};
 pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
 pub use remark::{Place, Remark, RemarkKind};
+pub use rule::{Found, Rule, Severities, Severity};
+pub use scan::{Hit, Spot, scan};

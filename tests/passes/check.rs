@@ -1,15 +1,17 @@
 //! What must hold of every case, whatever the pass.
 
 use milwright::ir::Program;
+use milwright::pass::options::OptionMap;
 use milwright::pass::{
-    Exactness, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, verify,
+    Exactness, Hit, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, Target, scan,
+    verify,
 };
 use milwright::text::{PrintOptions, diff, parse, program_text};
 
 use crate::case::Case;
 use crate::{evaluate, package};
 
-/// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
+/// Checks a case; gives what the snapshot keeps: the findings, the remarks, and how the text changed.
 ///
 /// # Errors
 /// What does not hold.
@@ -18,6 +20,13 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     let before = print(case, &case.program);
     reads_back(case, &before)?;
     package::survives(case, &case.program, &before)?;
+    let (pass, options) = pass(case, passes)?;
+    let hits =
+        scan(pass, options, &case.program, "", &case.blobs).map_err(|error| error.to_string())?;
+    known_rules(pass, &hits)?;
+    if pass.meta().is_check() {
+        return found(case, &hits);
+    }
 
     let mut program = case.program.clone();
     let outcome = run(case, passes, &mut program)?;
@@ -33,19 +42,75 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
         let change = diff::changed_lines(&after, &print(case, &program), 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
-    let exactness = exactness(case, passes)?;
+    let exactness: Exactness = pass.meta().exactness;
     evaluate::equivalent(case, &case.program, &computed, exactness)?;
-    Ok(report(&outcome, &before, &after))
+    Ok(findings(&hits) + &report(&outcome, &before, &after))
 }
 
-/// How exact the pass says that it is.
-fn exactness(case: &Case, passes: &[&'static dyn Pass]) -> Result<Exactness, String> {
-    let pass = case.pipeline.steps.iter().find_map(|step| match step {
-        Step::Pass { id, .. } => passes.iter().find(|pass| pass.meta().id == id),
+/// The pass of a case, and its options.
+fn pass<'c>(
+    case: &'c Case,
+    passes: &[&'static dyn Pass],
+) -> Result<(&'static dyn Pass, &'c OptionMap), String> {
+    let found = case.pipeline.steps.iter().find_map(|step| match step {
+        Step::Pass { id, options } => {
+            let pass = passes.iter().find(|pass| pass.meta().id == id)?;
+            Some((*pass, options))
+        }
         Step::Group(_) => None,
     });
-    pass.map(|pass| pass.meta().exactness)
-        .ok_or_else(|| "its pipeline has no pass".to_owned())
+    found.ok_or_else(|| "its pipeline has no pass".to_owned())
+}
+
+/// A pass finds nothing but what its rules are about.
+fn known_rules(pass: &dyn Pass, hits: &[Hit]) -> Result<(), String> {
+    let is_known = |hit: &&Hit| pass.rules().iter().any(|rule| rule.id == hit.found.rule.id);
+    match hits.iter().find(|hit| !is_known(hit)) {
+        Some(hit) => Err(format!(
+            "it finds `{}`, which is none of its rules",
+            hit.found.rule.id
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What a check found, which is something exactly if the case is not named `no_…`.
+fn found(case: &Case, hits: &[Hit]) -> Result<String, String> {
+    match (case.is_negative(), hits.is_empty()) {
+        (true, false) => Err(format!(
+            "a case named `no_…` has findings\n{}",
+            findings(hits)
+        )),
+        (false, true) => Err("nothing was found".to_owned()),
+        _ => Ok(findings(hits)),
+    }
+}
+
+/// One line for each finding: how bad it is for each target, the rule, the place, the message.
+pub(crate) fn findings(hits: &[Hit]) -> String {
+    let mut text = String::new();
+    for hit in hits {
+        let severity: Vec<String> = Target::ALL
+            .into_iter()
+            .filter_map(|target| {
+                let severity = hit.found.severity_for(target)?;
+                Some(format!("{} for {}", severity.name(), target.name()))
+            })
+            .collect();
+        let parameter = match &hit.found.parameter {
+            Some(parameter) => format!(", parameter {parameter}"),
+            None => String::new(),
+        };
+        let fix = if hit.fix { "" } else { " [no fix]" };
+        text.push_str(&format!(
+            "{}: {} at {}{parameter}: {}{fix}\n",
+            hit.found.rule.id,
+            severity.join(", "),
+            hit.place,
+            hit.found.message
+        ));
+    }
+    text
 }
 
 pub(crate) fn print(case: &Case, program: &Program) -> String {
