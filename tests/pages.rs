@@ -8,10 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use milwright::ir::Program;
+use milwright::model::{Model, Origin};
 use milwright::pass::options::OptionMap;
 use milwright::pass::{
     Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Severity, Silent, Target,
-    scan, verify,
+    Whole, scan, verify,
 };
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
@@ -189,7 +190,15 @@ fn the_program_on_the_page_of_every_check_has_the_findings_that_the_page_shows()
         let parsed = text::parse(&source, id).unwrap();
         let issues = verify::issues(&parsed.program);
         assert!(issues.is_empty(), "{id}: {issues:?}");
-        let hits = scan(*pass, &OptionMap::new(), &parsed.program, "", &NoBlobs).unwrap();
+        let model = Model::for_reading(parsed.program, &Origin::default());
+        let parts = model.programs();
+        let whole = Whole {
+            program: parts[0].program,
+            interface: &parts[0].interface,
+            metadata: &model.user_defined(),
+            blobs: &NoBlobs,
+        };
+        let hits = scan(*pass, &OptionMap::new(), &whole, "").unwrap();
         let found: Vec<String> = hits
             .iter()
             .map(|hit| {

@@ -1,10 +1,12 @@
-//! Asks the matcher of a pass about every operation of a program, and changes nothing.
+//! Asks the matchers of a pass about every operation of a program and about the whole of it, and
+//! changes nothing.
 
-use super::block::{Blobs, Block};
+use super::block::Block;
 use super::matcher::{Attempt, Direction, Matcher, Pass};
 use super::options::{OptionError, OptionMap};
 use super::remark::Place;
 use super::rule::Found;
+use super::whole::{Whole, WholeEnd};
 use crate::ir::{Graph, NodeId, Operation, Program};
 use crate::ops::Opset;
 
@@ -46,17 +48,16 @@ pub struct Hit {
     pub spot: Option<Spot>,
 }
 
-/// Everything that a pass finds in a program, in the program's order. `stage` says which program it
-/// is, if the model has several.
+/// Everything that a pass finds in a program, in the program's order, and then what it finds in the
+/// whole. `stage` says which program it is, if the model has several.
 pub fn scan(
     pass: &dyn Pass,
     options: &OptionMap,
-    program: &Program,
+    whole: &Whole<'_>,
     stage: &str,
-    blobs: &dyn Blobs,
 ) -> Result<Vec<Hit>, OptionError> {
     let mut hits = Vec::new();
-    for (function, bodies) in &program.functions {
+    for (function, bodies) in &whole.program.functions {
         for (opset, body) in &bodies.specializations {
             let mut scan = Scan {
                 pass,
@@ -71,10 +72,25 @@ pub fn scan(
                 graph: &body.graph,
                 outer: None,
                 opset: Opset::parse(opset),
-                blobs,
+                blobs: whole.blobs,
             };
             scan.block(&block)?;
             hits.append(&mut scan.hits);
+        }
+    }
+    let Some(mut matcher) = pass.whole_matcher(options)? else {
+        return Ok(hits);
+    };
+    for attempt in matcher.attempts(whole) {
+        let place = attempt.place(stage);
+        let has_rewrite = matches!(attempt.end, WholeEnd::Match { .. });
+        for found in attempt.findings {
+            hits.push(Hit {
+                fix: has_rewrite && found.is_fixed(),
+                place: place.clone(),
+                spot: None,
+                found,
+            });
         }
     }
     Ok(hits)

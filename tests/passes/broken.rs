@@ -398,7 +398,7 @@ fn single_checks() -> Vec<Trial> {
         trial(
             "a_draft_without_negative_cases_is_caught",
             |_| enough([1, 0], 0),
-            "1 cases that change, 0 that do not",
+            "1 cases that match, 0 that do not",
         ),
         Trial::test("harness::enough_cases_are_enough", || {
             enough([FEWEST - 1, 1], FEWEST)?;

@@ -1,15 +1,21 @@
 //! What must hold of every case, whatever the pass.
 
+use std::collections::BTreeMap;
+
+use milwright::eval::states::StateMap;
 use milwright::ir::Program;
+use milwright::model::{Model, Origin};
 use milwright::pass::options::OptionMap;
 use milwright::pass::{
-    Exactness, Hit, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, Target, scan,
-    verify,
+    Hit, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, Target, Whole, scan, verify,
 };
 use milwright::text::{PrintOptions, diff, parse, program_text};
 
 use crate::case::Case;
 use crate::{evaluate, package};
+
+/// The entry of the metadata that each new description has.
+const WRITTEN_BY: &str = "com.milwright.version";
 
 /// Checks a case; gives what the snapshot keeps: the findings, the remarks, and how the text changed.
 ///
@@ -21,30 +27,54 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     reads_back(case, &before)?;
     package::survives(case, &case.program, &before)?;
     let (pass, options) = pass(case, passes)?;
-    let hits =
-        scan(pass, options, &case.program, "", &case.blobs).map_err(|error| error.to_string())?;
-    known_rules(pass, &hits)?;
+    let hits = hits(case, pass, options)?;
     if pass.meta().is_check() {
         return found(case, &hits);
     }
 
-    let mut program = case.program.clone();
-    let outcome = run(case, passes, &mut program)?;
+    let mut model = Model::for_reading(case.program.clone(), &Origin::default());
+    let described = model.interface_problems();
+    let outcome = run(case, passes, &mut model)?;
+    let program = program(&model)?;
     let after = print(case, &program);
+    if let Some(problem) = model.interface_problems().first()
+        && !described.contains(problem)
+    {
+        return Err(format!("the description does not follow: {problem}"));
+    }
     known_issues(case, &program, "after")?;
     reads_back(case, &after)?;
     package::survives(case, &program, &after)?;
     meant(case, &outcome, before != after)?;
 
-    let computed = program.clone();
-    let again = run(case, passes, &mut program)?;
-    if again.rewrites() > 0 || print(case, &program) != after {
-        let change = diff::changed_lines(&after, &print(case, &program), 1);
+    let metadata = model.user_defined();
+    let again = run(case, passes, &mut model)?;
+    let printed = print(case, &self::program(&model)?);
+    if again.rewrites() > 0 || printed != after || model.user_defined() != metadata {
+        let change = diff::changed_lines(&after, &printed, 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
-    let exactness: Exactness = pass.meta().exactness;
-    evaluate::equivalent(case, &case.program, &computed, exactness)?;
-    Ok(findings(&hits) + &report(&outcome, &before, &after))
+    let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
+    evaluate::equivalent(case, &case.program, &program, pass.meta().exactness, &map)?;
+    Ok(findings(&hits) + &report(&outcome, &before, &after) + &added(&metadata))
+}
+
+/// The only program of a case's model.
+fn program(model: &Model) -> Result<Program, String> {
+    let mut parts = model.programs().into_iter();
+    let part = parts.next().ok_or("there is no program")?;
+    Ok(part.program.clone())
+}
+
+/// What a pass put into the metadata.
+fn added(metadata: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (key, value) in metadata {
+        if key != WRITTEN_BY {
+            text.push_str(&format!("\nmetadata {key}: {value}\n"));
+        }
+    }
+    text
 }
 
 /// The pass of a case, and its options.
@@ -62,15 +92,30 @@ fn pass<'c>(
     found.ok_or_else(|| "its pipeline has no pass".to_owned())
 }
 
-/// A pass finds nothing but what its rules are about.
-fn known_rules(pass: &dyn Pass, hits: &[Hit]) -> Result<(), String> {
+/// What the linter finds in a case: nothing but what the pass's rules are about.
+fn hits(case: &Case, pass: &dyn Pass, options: &OptionMap) -> Result<Vec<Hit>, String> {
+    if pass.rules().is_empty() {
+        return Ok(Vec::new());
+    }
+    let model = Model::for_reading(case.program.clone(), &Origin::default());
+    let metadata = model.user_defined();
+    let mut hits = Vec::new();
+    for part in model.programs() {
+        let whole = Whole {
+            program: part.program,
+            interface: &part.interface,
+            metadata: &metadata,
+            blobs: &case.blobs,
+        };
+        hits.extend(scan(pass, options, &whole, "").map_err(|error| error.to_string())?);
+    }
     let is_known = |hit: &&Hit| pass.rules().iter().any(|rule| rule.id == hit.found.rule.id);
     match hits.iter().find(|hit| !is_known(hit)) {
         Some(hit) => Err(format!(
             "it finds `{}`, which is none of its rules",
             hit.found.rule.id
         )),
-        None => Ok(()),
+        None => Ok(hits),
     }
 }
 
@@ -90,13 +135,18 @@ fn found(case: &Case, hits: &[Hit]) -> Result<String, String> {
 pub(crate) fn findings(hits: &[Hit]) -> String {
     let mut text = String::new();
     for hit in hits {
-        let severity: Vec<String> = Target::ALL
-            .into_iter()
-            .filter_map(|target| {
-                let severity = hit.found.severity_for(target)?;
-                Some(format!("{} for {}", severity.name(), target.name()))
+        let severities = Target::ALL.map(|target| (target, hit.found.severity_for(target)));
+        let mut severity: Vec<String> = severities
+            .iter()
+            .filter_map(|(target, severity)| {
+                Some(format!("{} for {}", (*severity)?.name(), target.name()))
             })
             .collect();
+        if let [(_, Some(one)), (_, Some(other))] = severities
+            && one == other
+        {
+            severity = vec![one.name().to_owned()];
+        }
         let parameter = match &hit.found.parameter {
             Some(parameter) => format!(", parameter {parameter}"),
             None => String::new(),
@@ -152,26 +202,16 @@ pub(crate) fn reads_back(case: &Case, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn run(
-    case: &Case,
-    passes: &[&'static dyn Pass],
-    program: &mut Program,
-) -> Result<Outcome, String> {
+fn run(case: &Case, passes: &[&'static dyn Pass], model: &mut Model) -> Result<Outcome, String> {
     let settings = Settings {
         interface_changes: true,
         verify_each: true,
         ..Settings::default()
     };
-    let known = verify::issues(program);
+    let part = model.parts_mut().pop().ok_or("there is no program")?;
+    let known = verify::issues(part.program);
     let outcome = Manager::new(passes, settings)
-        .run(
-            &case.pipeline,
-            program,
-            "",
-            &known,
-            &case.blobs,
-            &mut Silent,
-        )
+        .run_part(&case.pipeline, part, &known, &case.blobs, &mut Silent)
         .map_err(|error| error.to_string())?;
     match outcome.notes.first() {
         Some(note) => Err(note.clone()),

@@ -1,0 +1,2 @@
+//! What several passes and lint rules need to see: patterns larger than one operation, found in the
+//! graph and never by name. Each module says which spellings it covers.
