@@ -1,5 +1,6 @@
-//! `milwright list`: all passes.
+//! `milwright list`: all passes, or all rules.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use super::args::ListArgs;
 use super::output::Output;
-use crate::pass::{Family, Meta, Pass, Target, nearest};
+use crate::pass::{Family, Pass, Rule, Severity, Target, nearest};
 use crate::passes;
 
 /// One pass in `list --json`.
@@ -24,10 +25,38 @@ struct Row {
     evidence: &'static str,
     catalog: &'static [&'static str],
     opsets: Vec<&'static str>,
+    rules: Vec<RuleRow>,
+}
+
+/// One rule of a pass.
+#[derive(Serialize)]
+struct RuleRow {
+    id: &'static str,
+    summary: &'static str,
+    evidence: &'static str,
+    catalog: &'static [&'static str],
+    severity: BTreeMap<&'static str, &'static str>,
+}
+
+impl RuleRow {
+    fn of(rule: &Rule) -> Self {
+        Self {
+            id: rule.id,
+            summary: rule.summary,
+            evidence: rule.evidence.name(),
+            catalog: rule.catalog,
+            severity: rule
+                .severity
+                .iter()
+                .map(|(target, severity)| (target.name(), severity.name()))
+                .collect(),
+        }
+    }
 }
 
 impl Row {
-    fn of(meta: &Meta) -> Self {
+    fn of(pass: &dyn Pass) -> Self {
+        let meta = pass.meta();
         Self {
             id: meta.id,
             family: meta.family.name(),
@@ -39,6 +68,7 @@ impl Row {
             evidence: meta.evidence.name(),
             catalog: meta.catalog,
             opsets: meta.opsets(),
+            rules: pass.rules().iter().map(RuleRow::of).collect(),
         }
     }
 }
@@ -52,9 +82,14 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<ExitCode> 
         .collect();
     let mut out = output.results();
     if args.json {
-        let rows: Vec<Row> = passes.iter().map(|pass| Row::of(pass.meta())).collect();
+        let rows: Vec<Row> = passes.iter().map(|pass| Row::of(*pass)).collect();
         serde_json::to_writer_pretty(&mut out, &rows)?;
         writeln!(out)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.rules {
+        rules(&mut out, &passes)?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -83,9 +118,50 @@ pub(super) fn family(name: &str) -> anyhow::Result<Family> {
     }
 }
 
+/// How bad findings of a rule are, in short: `error`, or `info/warning` where the targets differ.
+pub(super) fn severity(rule: &Rule) -> String {
+    let names = Target::ALL.map(|target| rule.severity_for(target).map_or("-", Severity::name));
+    match names {
+        [one, other] if one == other => one.to_owned(),
+        several => several.join("/"),
+    }
+}
+
+/// Rules below the names of their families, each with how bad it is for Core ML and for the private
+/// interface, whether there is a fix, and how well the reason is known.
+fn rules(out: &mut impl Write, passes: &[&dyn Pass]) -> io::Result<()> {
+    let rows: Vec<(&dyn Pass, &Rule)> = passes
+        .iter()
+        .flat_map(|pass| pass.rules().iter().map(|rule| (*pass, rule)))
+        .collect();
+    let width =
+        |of: &dyn Fn(&Rule) -> usize| rows.iter().map(|(_, rule)| of(rule)).max().unwrap_or(0);
+    let id = width(&|rule| rule.id.len());
+    let bad = width(&|rule| severity(rule).len());
+    let mut family = None;
+    for (pass, rule) in &rows {
+        let meta = pass.meta();
+        if family != Some(meta.family) {
+            let line = if family.is_some() { "\n" } else { "" };
+            writeln!(out, "{line}{}", meta.family.name())?;
+            family = Some(meta.family);
+        }
+        writeln!(
+            out,
+            "  {:id$}  {:bad$}  {:3}  {:10}  {}",
+            rule.id,
+            severity(rule),
+            if meta.is_check() { "" } else { "fix" },
+            rule.evidence.name(),
+            rule.summary
+        )?;
+    }
+    Ok(())
+}
+
 /// Passes below the names of their families.
 fn table(out: &mut impl Write, passes: &[&dyn Pass]) -> io::Result<()> {
-    let rows: Vec<Row> = passes.iter().map(|pass| Row::of(pass.meta())).collect();
+    let rows: Vec<Row> = passes.iter().map(|pass| Row::of(*pass)).collect();
     let width = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let id = width(|row| row.id.len());
     let exactness = width(|row| row.exactness.len());
