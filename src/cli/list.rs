@@ -25,13 +25,15 @@ struct Row {
     evidence: &'static str,
     catalog: &'static [&'static str],
     opsets: Vec<&'static str>,
-    rules: Vec<RuleRow>,
 }
 
-/// One rule of a pass.
+/// One rule in `list --rules --json`.
 #[derive(Serialize)]
 struct RuleRow {
     id: &'static str,
+    pass: &'static str,
+    family: &'static str,
+    fix: bool,
     summary: &'static str,
     evidence: &'static str,
     catalog: &'static [&'static str],
@@ -39,9 +41,13 @@ struct RuleRow {
 }
 
 impl RuleRow {
-    fn of(rule: &Rule) -> Self {
+    fn of(pass: &dyn Pass, rule: &Rule) -> Self {
+        let meta = pass.meta();
         Self {
             id: rule.id,
+            pass: meta.id,
+            family: meta.family.name(),
+            fix: !meta.is_check(),
             summary: rule.summary,
             evidence: rule.evidence.name(),
             catalog: rule.catalog,
@@ -68,7 +74,6 @@ impl Row {
             evidence: meta.evidence.name(),
             catalog: meta.catalog,
             opsets: meta.opsets(),
-            rules: pass.rules().iter().map(RuleRow::of).collect(),
         }
     }
 }
@@ -82,8 +87,16 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<ExitCode> 
         .collect();
     let mut out = output.results();
     if args.json {
-        let rows: Vec<Row> = passes.iter().map(|pass| Row::of(*pass)).collect();
-        serde_json::to_writer_pretty(&mut out, &rows)?;
+        if args.rules {
+            let rows: Vec<RuleRow> = passes
+                .iter()
+                .flat_map(|pass| pass.rules().iter().map(|rule| RuleRow::of(*pass, rule)))
+                .collect();
+            serde_json::to_writer_pretty(&mut out, &rows)?;
+        } else {
+            let rows: Vec<Row> = passes.iter().map(|pass| Row::of(*pass)).collect();
+            serde_json::to_writer_pretty(&mut out, &rows)?;
+        }
         writeln!(out)?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);

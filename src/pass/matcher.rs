@@ -147,6 +147,20 @@ impl Attempt {
         }
     }
 
+    /// The same attempt, with a finding beside it if it has a rewrite.
+    pub fn on_match(self, found: impl FnOnce() -> Found) -> Self {
+        let has_rewrite = match &self {
+            Self::Match(_) => true,
+            Self::Found(_, attempt) => matches!(**attempt, Self::Match(_)),
+            _ => false,
+        };
+        if has_rewrite {
+            self.with(found())
+        } else {
+            self
+        }
+    }
+
     /// The attempt and the findings apart. The attempt is none of [`Attempt::Found`].
     pub fn split(self) -> (Self, Vec<Found>) {
         match self {
