@@ -17,6 +17,17 @@ pub struct PartMut<'a> {
     pub description: DescriptionMut<'a>,
 }
 
+impl<'a> PartMut<'a> {
+    /// A program that stands alone, without a description.
+    pub fn alone(program: &'a mut Program) -> Self {
+        Self {
+            stage: String::new(),
+            program,
+            description: DescriptionMut::default(),
+        }
+    }
+}
+
 /// A model's description, to be changed; of a program that stands alone there is none, and changes
 /// to it are no changes.
 #[derive(Default)]

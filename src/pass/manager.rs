@@ -148,8 +148,7 @@ impl<'a> Manager<'a> {
     ) -> Result<Outcome, RunError> {
         let part = PartMut {
             stage: stage.to_owned(),
-            program,
-            description: DescriptionMut::default(),
+            ..PartMut::alone(program)
         };
         self.run_part(pipeline, part, known, blobs, observer)
     }
