@@ -24,6 +24,8 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "state/merge-states/mod.rs"]
+mod merge_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -58,6 +60,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &merge_states::MergeStates,
     &split_conv_bias::SplitConvBias,
 ];
 

@@ -74,14 +74,14 @@ fn an_update_of_what_the_state_held_earlier_is_no_update_of_the_state() {
 #[test]
 fn an_access_in_a_nested_block_is_another_access() {
     let sample = Sample::new(
-        "tensor<bool, []> p, tensor<fp16, [2]> x, state<tensor<fp16, [2]>> s",
+        "bool p, tensor<fp16, [2]> x, state<tensor<fp16, [2]>> s",
         "tensor<fp16, [2]> a = read_state(input = s);
-         tensor<fp16, [2]> y = cond(pred = p)
-             block then() {
-                 write_state(input = s, data = x);
-             } -> (x)
-             block else() {
-             } -> (a);
+         tensor<fp16, [2]> y = cond(pred = p) () {
+             write_state(input = s, data = x);
+             tensor<fp16, [2]> b = relu(x = x);
+         } -> (b), () {
+             tensor<fp16, [2]> c = abs(x = a);
+         } -> (c);
          tensor<fp16, [2]> z = read_state(input = s);",
         "y, z",
     );
@@ -115,18 +115,18 @@ fn keys_and_values_of_the_fused_attention() {
 fn keys_meet_the_queries_before_softmax_and_values_the_weights_behind_it() {
     let keys = "tensor<fp16, [1, 2, 4, 8]> a = read_state(input = s);
         tensor<fp16, [1, 2, 4, 8]> t = mul(x = a, y = fp16(0.5));
-        tensor<fp16, [1, 2, 1, 4]> m = matmul(x = q, y = t, transpose_x = false, transpose_y = true);
+        tensor<fp16, [1, 2, 1, 4]> m = matmul(x = q, y = t, transpose_x = bool(false), transpose_y = bool(true));
         tensor<fp16, [1, 2, 1, 4]> n = mul(x = m, y = fp16(0.25));
-        tensor<fp16, [1, 2, 1, 4]> o = softmax(x = n, axis = -1);";
+        tensor<fp16, [1, 2, 1, 4]> o = softmax(x = n, axis = int32(-1));";
     assert_eq!(role(keys, "o"), Role::Keys);
     let values = "tensor<fp16, [1, 2, 4, 8]> a = read_state(input = s);
         tensor<fp16, [1, 2, 1, 4]> p = slice_by_index(x = q, begin = tensor<int32, [4]>([0, 0, 0, 0]),
             end = tensor<int32, [4]>([1, 2, 1, 4]));
-        tensor<fp16, [1, 2, 1, 4]> w = softmax(x = p, axis = -1);
-        tensor<fp32, [1, 2, 1, 4]> w32 = cast(x = w, dtype = \"fp32\");
-        tensor<fp32, [1, 2, 4, 8]> a32 = cast(x = a, dtype = \"fp32\");
-        tensor<fp32, [1, 2, 1, 8]> o = matmul(x = w32, y = a32, transpose_x = false,
-            transpose_y = false);";
+        tensor<fp16, [1, 2, 1, 4]> w = softmax(x = p, axis = int32(-1));
+        tensor<fp32, [1, 2, 1, 4]> w32 = cast(x = w, dtype = string(\"fp32\"));
+        tensor<fp32, [1, 2, 4, 8]> a32 = cast(x = a, dtype = string(\"fp32\"));
+        tensor<fp32, [1, 2, 1, 8]> o = matmul(x = w32, y = a32, transpose_x = bool(false),
+            transpose_y = bool(false));";
     assert_eq!(role(values, "o"), Role::Values);
 }
 
