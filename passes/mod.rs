@@ -26,6 +26,8 @@ mod fuse_conv_bias;
 mod gelu_tanh;
 #[path = "state/merge-states/mod.rs"]
 mod merge_states;
+#[path = "state/pad-states/mod.rs"]
+mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -61,6 +63,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
     &merge_states::MergeStates,
+    &pad_states::PadStates,
     &split_conv_bias::SplitConvBias,
 ];
 
