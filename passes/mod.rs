@@ -26,6 +26,8 @@ mod fuse_conv_bias;
 mod gelu_tanh;
 #[path = "state/merge-states/mod.rs"]
 mod merge_states;
+#[path = "state/nudge-state-update/mod.rs"]
+mod nudge_state_update;
 #[path = "state/pad-states/mod.rs"]
 mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
@@ -63,6 +65,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
     &merge_states::MergeStates,
+    &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
     &split_conv_bias::SplitConvBias,
 ];
