@@ -121,7 +121,14 @@ impl Role {
         let words = || name.split(|c: char| !c.is_alphabetic());
         let has = |known: &[&str]| words().any(|word| known.contains(&word));
         let keys = has(&["k", "key", "keys", "kcache", "keycache", "keyscache"]);
-        let values = has(&["v", "value", "values", "vcache", "valuecache", "valuescache"]);
+        let values = has(&[
+            "v",
+            "value",
+            "values",
+            "vcache",
+            "valuecache",
+            "valuescache",
+        ]);
         match (keys, values) {
             (true, false) => Self::Keys,
             (false, true) => Self::Values,
@@ -180,13 +187,15 @@ impl StateChain {
     /// An access that is neither a plain read nor a plain write.
     pub fn other_access(&self) -> Option<&StateAccess> {
         let mut accesses = self.accesses.iter();
-        accesses.find(|access| matches!(access.kind, Kind::Other(_) | Kind::Write { data: None, .. }))
+        accesses
+            .find(|access| matches!(access.kind, Kind::Other(_) | Kind::Write { data: None, .. }))
     }
 
     /// Whether anything writes it.
     pub fn is_written(&self) -> bool {
         let mut accesses = self.accesses.iter();
-        accesses.any(|access| matches!(access.kind, Kind::Write { .. } | Kind::Other(Access::Write)))
+        accesses
+            .any(|access| matches!(access.kind, Kind::Write { .. } | Kind::Other(Access::Write)))
     }
 }
 
@@ -269,7 +278,9 @@ fn evidence(graph: &Graph, accesses: &[StateAccess]) -> Evidence {
             let Slot::Argument { argument, .. } = site.slot else {
                 continue;
             };
-            let Some(op) = graph.op(site.user) else { continue };
+            let Some(op) = graph.op(site.user) else {
+                continue;
+            };
             let parameter = op
                 .arguments()
                 .get(argument as usize)
@@ -286,11 +297,14 @@ fn evidence(graph: &Graph, accesses: &[StateAccess]) -> Evidence {
                 }
                 (
                     "slice_by_index" | "slice_by_size" | "reshape" | "transpose" | "expand_dims"
-                    | "squeeze" | "tile" | "cast" | "split" | "identity" | "slice_update" | "gather",
+                    | "squeeze" | "tile" | "cast" | "split" | "identity" | "slice_update"
+                    | "gather",
                     "x",
                 )
                 | ("concat", "values") => waiting.extend(results(op, site.user)),
-                ("mul" | "real_div", "x" | "y") if others(op, value).all(|v| is_scalar(graph, v)) => {
+                ("mul" | "real_div", "x" | "y")
+                    if others(op, value).all(|v| is_scalar(graph, v)) =>
+                {
                     waiting.extend(results(op, site.user));
                 }
                 _ => {}
@@ -306,7 +320,10 @@ fn results(op: &Operation, node: NodeId) -> impl Iterator<Item = ValueId> + use<
 
 /// The values that an operation is bound to, other than this one.
 fn others(op: &Operation, value: ValueId) -> impl Iterator<Item = ValueId> + '_ {
-    let bindings = op.arguments().iter().flat_map(|argument| &argument.bindings);
+    let bindings = op
+        .arguments()
+        .iter()
+        .flat_map(|argument| &argument.bindings);
     bindings.filter_map(move |binding| match binding {
         Binding::Value(other) if *other != value => Some(*other),
         _ => None,
@@ -328,12 +345,14 @@ fn reaches_softmax(graph: &Graph, product: ValueId) -> bool {
             if steps > MAX_STEPS {
                 return false;
             }
-            let Some(op) = graph.op(site.user) else { continue };
+            let Some(op) = graph.op(site.user) else {
+                continue;
+            };
             match op.op_type() {
                 "softmax" => return true,
-                "mul" | "real_div" | "add" | "sub" | "select" | "cast" | "reshape" | "clip" | "tanh"
-                | "maximum" | "minimum" | "transpose" | "expand_dims" | "squeeze" | "identity"
-                | "concat" => waiting.extend(results(op, site.user)),
+                "mul" | "real_div" | "add" | "sub" | "select" | "cast" | "reshape" | "clip"
+                | "tanh" | "maximum" | "minimum" | "transpose" | "expand_dims" | "squeeze"
+                | "identity" | "concat" => waiting.extend(results(op, site.user)),
                 _ => {}
             }
         }

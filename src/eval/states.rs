@@ -68,7 +68,9 @@ pub enum StateMapError {
     )]
     Version(u32),
     /// A place in a place that no entry can say.
-    #[error("the map of states in the metadata (`{KEY}`) cannot say where `{0}` goes a second time")]
+    #[error(
+        "the map of states in the metadata (`{KEY}`) cannot say where `{0}` goes a second time"
+    )]
     Twice(String),
     /// A place that is not in the state.
     #[error(
@@ -315,18 +317,30 @@ mod tests {
         // Two of [1, 2, 3] become one of [2, 2, 3], and that one of [2, 2, 5].
         let mut joined = StateMap::default();
         for (index, state) in ["a", "b"].into_iter().enumerate() {
-            joined.moved("main", state, &[1, 2, 3], &part(index), &[2, 2, 3]).unwrap();
+            joined
+                .moved("main", state, &[1, 2, 3], &part(index), &[2, 2, 3])
+                .unwrap();
         }
-        joined.moved("main", "all", &[2, 2, 3], &padded("all", 2), &[2, 2, 5]).unwrap();
+        joined
+            .moved("main", "all", &[2, 2, 3], &padded("all", 2), &[2, 2, 5])
+            .unwrap();
         // The same in the other order.
         let mut first = StateMap::default();
         for (index, state) in ["a", "b"].into_iter().enumerate() {
-            first.moved("main", state, &[1, 2, 3], &padded(state, 1), &[1, 2, 5]).unwrap();
-            first.moved("main", state, &[1, 2, 5], &part(index), &[2, 2, 5]).unwrap();
+            first
+                .moved("main", state, &[1, 2, 3], &padded(state, 1), &[1, 2, 5])
+                .unwrap();
+            first
+                .moved("main", state, &[1, 2, 5], &part(index), &[2, 2, 5])
+                .unwrap();
         }
         assert_eq!(joined, first);
         let held = counting(&[2, 2, 5]);
-        let b = joined.place("main", "b").unwrap().original("b", &held).unwrap();
+        let b = joined
+            .place("main", "b")
+            .unwrap()
+            .original("b", &held)
+            .unwrap();
         assert_eq!(b.shape(), [1, 2, 3]);
         assert_eq!(
             b.as_floats().unwrap().as_ref(),
@@ -345,7 +359,8 @@ mod tests {
             padding: Vec::new(),
         };
         let mut map = StateMap::default();
-        map.moved("main", "a", &[3], &stacked("b"), &[2, 3]).unwrap();
+        map.moved("main", "a", &[3], &stacked("b"), &[2, 3])
+            .unwrap();
         let before = map.clone();
         let again = map.moved("main", "b", &[2, 3], &stacked("c"), &[2, 2, 3]);
         assert!(matches!(again, Err(StateMapError::Twice(name)) if name == "a"));

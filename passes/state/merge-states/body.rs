@@ -47,7 +47,9 @@ pub(super) fn rewrite(
         let graph = self::graph(edit, function, opset)?;
         match access.kind {
             Kind::Read { result, .. } if graph.uses(result).next().is_none() => {
-                edit.at(function, opset, access.node, |edit| edit.remove(access.node))?;
+                edit.at(function, opset, access.node, |edit| {
+                    edit.remove(access.node)
+                })?;
             }
             Kind::Read { result, .. } => {
                 edit.at(function, opset, access.node, |edit| {
@@ -365,7 +367,9 @@ impl Bound {
                 let first = indexed(&joined.first);
                 let mut values: Vec<Binding> = if joined.of_scalars {
                     let scalars = first.into_iter();
-                    scalars.map(|value| edit.constant(Value::int32(value))).collect()
+                    scalars
+                        .map(|value| edit.constant(Value::int32(value)))
+                        .collect()
                 } else {
                     vec![edit.constant(Value::int32s(&first))]
                 };
@@ -385,5 +389,8 @@ impl Bound {
 }
 
 fn narrow(values: &[i64]) -> Option<Vec<i32>> {
-    values.iter().map(|value| i32::try_from(*value).ok()).collect()
+    values
+        .iter()
+        .map(|value| i32::try_from(*value).ok())
+        .collect()
 }

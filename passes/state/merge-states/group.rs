@@ -80,7 +80,9 @@ impl Group {
     pub(super) fn listed(&self) -> String {
         let members = self.members.as_slice();
         match members {
-            [first, second, .., last] if members.len() > 4 => format!("{first}, {second}, … {last}"),
+            [first, second, .., last] if members.len() > 4 => {
+                format!("{first}, {second}, … {last}")
+            }
             _ => members.join(", "),
         }
     }
@@ -96,23 +98,34 @@ pub(super) fn find(whole: &Whole<'_>) -> Found {
             let chains = states(&body.graph);
             let mut order: Vec<(usize, String)> = Vec::new();
             for chain in &chains {
-                let first = chain.accesses.first().map_or(usize::MAX, |access| access.place);
+                let first = chain
+                    .accesses
+                    .first()
+                    .map_or(usize::MAX, |access| access.place);
                 order.push((first, chain.name.clone()));
                 meet(&mut known, name, opset, chain);
             }
             // Stable: what is not accessed keeps the order of the inputs.
             order.sort_by_key(|(first, _)| *first);
             let is_default = whole.interface.default_function == *name;
-            orders.push((is_default, order.into_iter().map(|(_, state)| state).collect()));
+            orders.push((
+                is_default,
+                order.into_iter().map(|(_, state)| state).collect(),
+            ));
         }
     }
     let order = layers(orders);
     let mut groups: Vec<(TensorType, Role, Vec<String>)> = Vec::new();
     let mut left = Vec::new();
     for state in &order {
-        let Some(one) = known.get(state) else { continue };
+        let Some(one) = known.get(state) else {
+            continue;
+        };
         let role = Role::of(one.evidence, state);
-        match groups.iter_mut().find(|(ty, r, _)| *ty == one.ty && *r == role) {
+        match groups
+            .iter_mut()
+            .find(|(ty, r, _)| *ty == one.ty && *r == role)
+        {
             Some((.., members)) => members.push(state.clone()),
             None => groups.push((one.ty.clone(), role, vec![state.clone()])),
         }
@@ -123,13 +136,15 @@ pub(super) fn find(whole: &Whole<'_>) -> Found {
         if members.len() < 2 {
             continue;
         }
-        members.retain(|member| match known.get(member).and_then(|one| one.obstacle.clone()) {
-            Some((function, why)) => {
-                left.push((function, member.clone(), why));
-                false
-            }
-            None => true,
-        });
+        members.retain(
+            |member| match known.get(member).and_then(|one| one.obstacle.clone()) {
+                Some((function, why)) => {
+                    left.push((function, member.clone(), why));
+                    false
+                }
+                None => true,
+            },
+        );
         if members.len() < 2 {
             continue;
         }
@@ -285,7 +300,10 @@ mod tests {
         };
         assert_eq!(of(&["keyCache_0", "keyCache_1", "keyCache_10"]), "keyCache");
         assert_eq!(of(&["k_0", "k_1"]), "k");
-        assert_eq!(of(&["layers_0_key_cache", "layers_1_key_cache"]), "layers_key_cache");
+        assert_eq!(
+            of(&["layers_0_key_cache", "layers_1_key_cache"]),
+            "layers_key_cache"
+        );
         assert_eq!(of(&["a", "b"]), "");
         assert_eq!(of(&["cache.k.11", "cache.k.1"]), "cache.k");
         assert_eq!(of(&["s1s", "s1s"]), "s1s");

@@ -78,7 +78,9 @@ pub(super) fn rewrite(
                 let data = data.ok_or_else(|| {
                     WholeError::Other("a write to a state has no data".to_owned())
                 })?;
-                let known = slices.get(&data).filter(|wide| deep && wide.padding == padding);
+                let known = slices
+                    .get(&data)
+                    .filter(|wide| deep && wide.padding == padding);
                 let known = known.map(|wide| wide.value);
                 // Named after what is written, if that is an operation's: a write has no result.
                 let anchor = match graph.op(data.node) {

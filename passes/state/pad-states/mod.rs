@@ -257,7 +257,12 @@ fn pad(
     for function in edit.program().functions.keys().cloned().collect::<Vec<_>>() {
         let inputs = &edit.function(&function)?.inputs;
         let is_of = |name: &String| inputs.iter().any(|input| input.name == *name);
-        let own: Vec<String> = group.names.iter().filter(|name| is_of(name)).cloned().collect();
+        let own: Vec<String> = group
+            .names
+            .iter()
+            .filter(|name| is_of(name))
+            .cloned()
+            .collect();
         if own.is_empty() {
             continue;
         }
@@ -273,8 +278,14 @@ fn pad(
                 new_axis: false,
                 padding: group.padding.clone(),
             };
-            map.moved(&function, state, &group.shape, &place, &group.padded_shape())
-                .map_err(|error| WholeError::Other(error.to_string()))?;
+            map.moved(
+                &function,
+                state,
+                &group.shape,
+                &place,
+                &group.padded_shape(),
+            )
+            .map_err(|error| WholeError::Other(error.to_string()))?;
         }
         let bodies = &edit.function(&function)?.specializations;
         for opset in bodies.keys().cloned().collect::<Vec<_>>() {

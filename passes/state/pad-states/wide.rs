@@ -28,7 +28,11 @@ impl Wide {
         let mut end_mask = Vec::new();
         for (dim, padding) in dims.iter().zip(&self.padding) {
             let size = dim.size().unwrap_or_default() as usize;
-            end.push(if *padding > 0 { (size - padding) as i32 } else { 0 });
+            end.push(if *padding > 0 {
+                (size - padding) as i32
+            } else {
+                0
+            });
             end_mask.push(*padding == 0);
         }
         let arguments = [
@@ -49,7 +53,10 @@ pub(super) fn pad(
 ) -> Result<ValueId, EditError> {
     let ty = edit.graph().ty(value).and_then(|ty| ty.as_tensor());
     let dtype = ty.map_or(crate::ir::DType::Float16, |ty| ty.dtype);
-    let pairs: Vec<i32> = padding.iter().flat_map(|after| [0, *after as i32]).collect();
+    let pairs: Vec<i32> = padding
+        .iter()
+        .flat_map(|after| [0, *after as i32])
+        .collect();
     let arguments = [
         ("x", Binding::Value(value)),
         ("pad", edit.constant(Value::int32s(&pairs))),
@@ -86,9 +93,7 @@ impl Plan {
                 bindings.push(match operand {
                     Operand::Binding(binding) => binding,
                     Operand::Constant(value) => edit.constant(value),
-                    Operand::Padded(value, padding) => {
-                        Binding::Value(pad(edit, value, &padding)?)
-                    }
+                    Operand::Padded(value, padding) => Binding::Value(pad(edit, value, &padding)?),
                 });
             }
             arguments.insert(parameter, bindings);
@@ -115,11 +120,7 @@ struct Reader<'a> {
 }
 
 /// How an operation on slices can be made on what they were taken of, if it can.
-pub(super) fn plan(
-    graph: &Graph,
-    node: NodeId,
-    slices: &HashMap<ValueId, Wide>,
-) -> Option<Plan> {
+pub(super) fn plan(graph: &Graph, node: NodeId, slices: &HashMap<ValueId, Wide>) -> Option<Plan> {
     let op = graph.op(node)?;
     if op.results().len() != 1 || !op.blocks().is_empty() {
         return None;
@@ -291,11 +292,13 @@ impl<'a> Reader<'a> {
         if padding[axis] > 0 || self.block.bool_or(self.op, "interleave", false) != Some(false) {
             return None;
         }
-        let operands = values.iter().map(|binding| match (binding, wide_of(binding)) {
-            (_, Some(wide)) => (wide.padding == padding).then(|| padded(wide)),
-            (Binding::Value(value), None) => Some(Operand::Padded(*value, padding.clone())),
-            _ => None,
-        });
+        let operands = values
+            .iter()
+            .map(|binding| match (binding, wide_of(binding)) {
+                (_, Some(wide)) => (wide.padding == padding).then(|| padded(wide)),
+                (Binding::Value(value), None) => Some(Operand::Padded(*value, padding.clone())),
+                _ => None,
+            });
         let operands = operands.collect::<Option<Vec<_>>>()?;
         let mut plan = self.plan(Vec::new(), Some(padding));
         plan.arguments.insert("values".to_owned(), operands);
@@ -473,5 +476,8 @@ fn normalize(axis: i64, rank: usize) -> Option<usize> {
 }
 
 fn narrow(values: &[i64]) -> Option<Vec<i32>> {
-    values.iter().map(|value| i32::try_from(*value).ok()).collect()
+    values
+        .iter()
+        .map(|value| i32::try_from(*value).ok())
+        .collect()
 }

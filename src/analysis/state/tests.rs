@@ -66,7 +66,15 @@ fn an_update_of_what_the_state_held_earlier_is_no_update_of_the_state() {
     let chain = only(&sample);
     let updates: Vec<bool> = chain.accesses[1..]
         .iter()
-        .map(|access| matches!(access.kind, Kind::Write { updates: Some(_), .. }))
+        .map(|access| {
+            matches!(
+                access.kind,
+                Kind::Write {
+                    updates: Some(_),
+                    ..
+                }
+            )
+        })
         .collect();
     assert_eq!(updates, [false, false]);
 }
