@@ -1,7 +1,11 @@
 //! All passes: plain `mod` lines, one folder each, and the one static list.
 
-use crate::pass::Pass;
+use crate::pass::{Pass, Rule};
 
+#[path = "quantization/bad-scale/mod.rs"]
+mod bad_scale;
+#[path = "placement/cpu-op/mod.rs"]
+mod cpu_op;
 #[path = "cleanup/dead-code/mod.rs"]
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
@@ -67,10 +71,19 @@ pub static ALL: &[&dyn Pass] = &[
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
+    &cpu_op::CpuOp,
     &split_conv_bias::SplitConvBias,
+    &bad_scale::BadScale,
 ];
 
 /// The pass with this id.
 pub fn by_id(id: &str) -> Option<&'static dyn Pass> {
     ALL.iter().copied().find(|pass| pass.meta().id == id)
+}
+
+/// The rule with this id, and the pass that it belongs to.
+pub fn rule(id: &str) -> Option<(&'static dyn Pass, &'static Rule)> {
+    ALL.iter()
+        .flat_map(|pass| pass.rules().iter().map(|rule| (*pass, rule)))
+        .find(|(_, rule)| rule.id == id)
 }

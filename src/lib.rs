@@ -109,6 +109,7 @@ pub mod cli;
 pub mod diff;
 pub mod eval;
 pub mod ir;
+pub mod lint;
 pub mod model;
 pub mod ops;
 pub mod package;

@@ -61,7 +61,7 @@ pub(crate) fn equivalent(
     map: &StateMap,
 ) -> Result<(), String> {
     let (precision, rounding) = match exactness {
-        Exactness::Exact | Exactness::Interface => (Precision::Fp16, 0.0),
+        Exactness::Exact | Exactness::Interface | Exactness::None => (Precision::Fp16, 0.0),
         _ if case.in_half => (Precision::Fp16, HALF_ROUNDING),
         _ => (Precision::Fp32, ROUNDING),
     };
@@ -289,7 +289,7 @@ fn compare(
         }
         let (old, new) = (values(old)?, values(new)?);
         let bound = match exactness {
-            Exactness::Exact | Exactness::Interface => None,
+            Exactness::Exact | Exactness::Interface | Exactness::None => None,
             _ if sample == Sample::Special => continue,
             Exactness::Real => Some(rounding * scale(&old)),
             Exactness::Approx(bound) => Some(bound + rounding * scale(&old)),

@@ -9,7 +9,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Slot, TensorType, Use, Value,
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass, Target,
+    Attempt, Block, Edit, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass, Rule, Severity,
+    Target,
 };
 use crate::tensor::Tensor;
 
@@ -53,9 +54,30 @@ impl Default for Options {
     }
 }
 
+const MASK_INFINITY: Rule = Rule {
+    id: "mask-infinity",
+    summary: "a mask value that is infinite, or so large that sums of it are",
+    why: "0 * -infinity is NaN, so that (1 - mask) * -infinity is NaN for every token that is kept: a \
+          released classifier answered nothing but NaN on the CPU (EnviousWispr issue 1226). A row \
+          whose tokens are all masked with -infinity is NaN after the softmax. coremltools lets -3.4e38 \
+          become -infinity in fp16 (pull request 2669).",
+    help: "finite-masks makes it -10000, of which a softmax makes 0 as well.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/saurabhav88/EnviousWispr/issues/1226",
+        "https://github.com/apple/coremltools/pull/2669",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
 impl Pass for FiniteMasks {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[MASK_INFINITY]
     }
 
     fn options(&self) -> OptionMap {
@@ -105,10 +127,13 @@ impl Matcher for Masks {
                     && may_be_mask(op, &argument.parameter)
                     && let Some(finite) = self.finite(block, value)
                 {
-                    return match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
-                        Ok(()) => replaced(finite, vec![reader]),
-                        Err(missed) => Attempt::CheckFailed(missed),
-                    };
+                    let product = multiplies(block, std::slice::from_ref(&reader));
+                    let attempt =
+                        match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
+                            Ok(()) => replaced(finite, vec![reader]),
+                            Err(missed) => Attempt::CheckFailed(missed),
+                        };
+                    return judged(block, attempt, value, product);
                 }
             }
         }
@@ -142,13 +167,15 @@ impl Masks {
         if reached.is_empty() && stopped.is_none() {
             return Attempt::NoMatch;
         }
-        match (self.finite(block, value), stopped) {
+        let product = multiplies(block, &reached);
+        let attempt = match (self.finite(block, value), stopped) {
             (Some(finite), _) if !reached.is_empty() => replaced(finite, reached),
             (Some(_), Some(missed)) if block.op(missed.at).is_some_and(is_near_mask) => {
                 Attempt::CheckFailed(missed)
             }
-            _ => Attempt::NoMatch,
-        }
+            _ => return Attempt::NoMatch,
+        };
+        judged(block, attempt, value, product)
     }
 
     /// The constant with finite mask values, if it has others. One with NaN or +∞ is no mask.
@@ -176,6 +203,40 @@ impl Masks {
         let finite = Tensor::floats(tensor.dtype(), tensor.shape().to_vec(), finite);
         eval::value(&finite).ok()
     }
+}
+
+/// The reader that multiplies the mask value with 1 − mask, if one does.
+fn multiplies(block: &Block<'_>, readers: &[Reader]) -> Option<NodeId> {
+    let multiplies = |reader: &&Reader| {
+        block
+            .op_of_type(reader.node, "mul")
+            .is_some_and(|op| keeps_kept_tokens(block, op, &reader.parameter))
+    };
+    readers.iter().find(multiplies).map(|reader| reader.node)
+}
+
+/// The attempt with what the linter says of it: a product of 0 and infinity is wrong for certain, an
+/// infinity that is added or selected is if all tokens of a row are masked, and a finite value may
+/// become infinite in a sum, or in fp16. Of what cannot be rewritten it says nothing.
+fn judged(block: &Block<'_>, attempt: Attempt, value: &Value, product: Option<NodeId>) -> Attempt {
+    attempt.on_match(|| {
+        let elements = block.elements(value);
+        let elements = elements.as_ref().and_then(|tensor| tensor.as_floats().ok());
+        let lowest = elements
+            .iter()
+            .flat_map(|elements| elements.iter().copied())
+            .fold(0.0, f32::min);
+        if lowest.is_finite() {
+            let found = MASK_INFINITY.found(format!("the mask value is {lowest:e}"));
+            return found.severity(Severity::Info);
+        }
+        if let Some(product) = product {
+            let what = "(1 - mask) * -infinity is NaN for every token that is kept";
+            let found = MASK_INFINITY.found(what).severity(Severity::Error);
+            return found.at(product);
+        }
+        MASK_INFINITY.found("the mask value is -infinity")
+    })
 }
 
 fn replaced(finite: Value, readers: Vec<Reader>) -> Attempt {
