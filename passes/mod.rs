@@ -28,6 +28,12 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "state/merge-states/mod.rs"]
+mod merge_states;
+#[path = "state/nudge-state-update/mod.rs"]
+mod nudge_state_update;
+#[path = "state/pad-states/mod.rs"]
+mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -62,6 +68,9 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &merge_states::MergeStates,
+    &nudge_state_update::NudgeStateUpdate,
+    &pad_states::PadStates,
     &cpu_op::CpuOp,
     &split_conv_bias::SplitConvBias,
     &bad_scale::BadScale,

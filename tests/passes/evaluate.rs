@@ -230,6 +230,11 @@ fn tensor(input: &NamedType, sample: Sample) -> Result<Tensor, String> {
             Tensor::bools(shape, (0..count).map(bool).collect())
         }
         DType::String => Tensor::texts(shape, vec!["text".to_owned(); count]),
+        DType::Float16 => {
+            // What a state holds that nothing writes is compared as it is.
+            let half = |index| f16::from_f32(float(index)).to_f32();
+            Tensor::floats(DType::Float16, shape, (0..count).map(half).collect())
+        }
         dtype if dtype.is_float() => Tensor::floats(dtype, shape, (0..count).map(float).collect()),
         dtype => {
             let tensor = Tensor::ints(dtype, shape, (0..count).map(integer).collect());
