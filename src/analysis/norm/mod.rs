@@ -51,6 +51,8 @@ pub struct Norm {
     pub epsilon: Option<f64>,
     /// Where the epsilon stands.
     pub place: Place,
+    /// The type in which the epsilon is stored; that of the added one, if there are two.
+    pub epsilon_type: DType,
     /// The operation that squares, and the type in which it does; `None` inside of an operation.
     pub square: Option<(NodeId, DType)>,
     /// The operation whose first result is the normalized value, before a gain that follows.
@@ -201,6 +203,7 @@ fn plain(
         axes: scale.axes,
         epsilon: scale.epsilon,
         place: scale.place,
+        epsilon_type: scale.epsilon_type,
         square: Some(scale.square),
         root: node,
         gain: scale.gain,
@@ -249,6 +252,7 @@ fn rescaled(
         axes: scale.axes,
         epsilon: scale.epsilon,
         place: scale.place,
+        epsilon_type: scale.epsilon_type,
         square: Some(scale.square),
         root: node,
         gain: scale.gain,

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::{MAX_DEPTH, Place, Stop, indices, same, through};
 use crate::ir::{Binding, DType, Dim, NodeId, Operation, ValueId};
-use crate::pass::Block;
+use crate::pass::{Block, Uniform};
 
 /// The default epsilon of `rsqrt`, in x's type: in fp16 it rounds to zero. Source: coremltools' op
 /// definition.
@@ -19,6 +19,7 @@ pub(super) struct Scale {
     pub(super) axes: Vec<usize>,
     pub(super) epsilon: Option<f64>,
     pub(super) place: Place,
+    pub(super) epsilon_type: DType,
     /// The operation that adds the epsilon, or the root.
     pub(super) added: NodeId,
     pub(super) gain: Option<Binding>,
@@ -35,7 +36,7 @@ pub(super) fn reciprocal(block: &Block<'_>, value: ValueId) -> Result<Scale, Sto
     let node = inner.node;
     let mut scale = match op.op_type() {
         "rsqrt" => under(block, op.value("x"), node, own_epsilon(block, op, node)?)?,
-        "pow" if is_uniform(block, op, "y", -0.5) => under(block, op.value("x"), node, 0.0)?,
+        "pow" if is_uniform(block, op, "y", -0.5) => under(block, op.value("x"), node, no_epsilon(block, op)?)?,
         "inverse" => {
             let divisor = op.value("x").ok_or(Stop::Nothing)?;
             let scale = root(block, divisor)?;
@@ -83,8 +84,8 @@ pub(super) fn root(block: &Block<'_>, value: ValueId) -> Result<Scale, Stop> {
     let inner = through(block, value);
     let op = block.op(inner.node).ok_or(Stop::Nothing)?;
     let mut scale = match op.op_type() {
-        "sqrt" => under(block, op.value("x"), inner.node, 0.0)?,
-        "pow" if is_uniform(block, op, "y", 0.5) => under(block, op.value("x"), inner.node, 0.0)?,
+        "sqrt" => under(block, op.value("x"), inner.node, no_epsilon(block, op)?)?,
+        "pow" if is_uniform(block, op, "y", 0.5) => under(block, op.value("x"), inner.node, no_epsilon(block, op)?)?,
         _ => return Err(Stop::Nothing),
     };
     scale.aligned &= same(block, value) == inner;
@@ -93,17 +94,25 @@ pub(super) fn root(block: &Block<'_>, value: ValueId) -> Result<Scale, Stop> {
 }
 
 /// The epsilon of a `rsqrt`.
-fn own_epsilon(block: &Block<'_>, op: &Operation, node: NodeId) -> Result<f64, Stop> {
+fn own_epsilon(block: &Block<'_>, op: &Operation, node: NodeId) -> Result<Uniform, Stop> {
     if op.argument("epsilon").is_some() {
         return block
             .uniform_of(op, "epsilon")
-            .map(|epsilon| epsilon.value)
             .ok_or_else(|| Stop::nearly(node, "the epsilon of `rsqrt` is not known"));
     }
-    Ok(match op.value("x").and_then(|x| block.dtype(x)) {
-        Some(DType::Float16) => f16::from_f64(RSQRT_EPSILON).to_f64(),
-        _ => f64::from(RSQRT_EPSILON as f32),
+    let dtype = op.value("x").and_then(|x| block.dtype(x));
+    let dtype = dtype.ok_or(Stop::Nothing)?;
+    Ok(Uniform {
+        value: rounded(RSQRT_EPSILON, dtype),
+        dtype,
     })
+}
+
+/// No epsilon, in the type of what stands under the root.
+fn no_epsilon(block: &Block<'_>, op: &Operation) -> Result<Uniform, Stop> {
+    let dtype = op.value("x").and_then(|x| block.dtype(x));
+    let dtype = dtype.ok_or(Stop::Nothing)?;
+    Ok(Uniform { value: 0.0, dtype })
 }
 
 fn is_uniform(block: &Block<'_>, op: &Operation, parameter: &str, number: f64) -> bool {
@@ -117,21 +126,21 @@ fn under(
     block: &Block<'_>,
     value: Option<ValueId>,
     root: NodeId,
-    own: f64,
+    own: Uniform,
 ) -> Result<Scale, Stop> {
     let value = value.ok_or(Stop::Nothing)?;
     let inner = through(block, value);
     let mut aligned = same(block, value) == inner;
-    let own_place = if own == 0.0 {
+    let own_place = if own.value == 0.0 {
         Place::Nowhere
     } else {
         Place::Parameter
     };
-    let (mean, epsilon, place, added) = match block.producer_of_type(inner, "add") {
-        None => (inner, Some(own), own_place, root),
+    let (mean, epsilon, place, added, epsilon_type) = match block.producer_of_type(inner, "add") {
+        None => (inner, Some(own.value), own_place, root, own.dtype),
         Some(add) => {
             let constant = [("x", "y"), ("y", "x")].into_iter().find_map(|(side, other)| {
-                Some((add.value(side)?, block.uniform_of(add, other)?.value))
+                Some((add.value(side)?, block.uniform_of(add, other)?))
             });
             let place = match own_place {
                 Place::Nowhere => Place::Added,
@@ -143,7 +152,8 @@ fn under(
                     if shape(mean).is_none() || shape(mean) != shape(inner) {
                         return Err(Stop::Nothing);
                     }
-                    (mean, Some(epsilon + own), place, inner.node)
+                    let sum = epsilon.value + own.value;
+                    (mean, Some(sum), place, inner.node, epsilon.dtype)
                 }
                 None => {
                     let sides = [add.value("x"), add.value("y")];
@@ -152,7 +162,7 @@ fn under(
                         .flatten()
                         .find(|side| mean_of(block, *side).is_ok())
                         .ok_or(Stop::Nothing)?;
-                    (mean, None, place, inner.node)
+                    (mean, None, place, inner.node, own.dtype)
                 }
             }
         }
@@ -169,6 +179,7 @@ fn under(
         axes: mean.axes,
         epsilon,
         place,
+        epsilon_type,
         added,
         gain: None,
         value: ValueId::first(root),

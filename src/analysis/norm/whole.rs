@@ -4,31 +4,34 @@ use half::f16;
 
 use super::{Form, Kind, Norm, Place, Stop, indices, same};
 use crate::ir::{Binding, DType, NodeId, Operation, ValueId};
-use crate::pass::Block;
+use crate::pass::{Block, Uniform};
 
 /// The default epsilon of both operations. Source: coremltools' op definitions.
 const EPSILON: f64 = 1e-5;
 
 /// The epsilon of a `layer_norm` or an `instance_norm`.
-fn epsilon(block: &Block<'_>, op: &Operation, x: ValueId) -> Option<f64> {
+fn epsilon(block: &Block<'_>, op: &Operation, x: ValueId) -> Result<Uniform, Stop> {
     if op.argument("epsilon").is_some() {
-        return block.uniform_of(op, "epsilon").map(|found| found.value);
+        return block.uniform_of(op, "epsilon").ok_or(Stop::Nothing);
     }
-    Some(match block.dtype(x)? {
+    let dtype = block.dtype(x).ok_or(Stop::Nothing)?;
+    let value = match dtype {
         DType::Float16 => f16::from_f64(EPSILON).to_f64(),
         _ => f64::from(EPSILON as f32),
-    })
+    };
+    Ok(Uniform { value, dtype })
 }
 
-fn whole(node: NodeId, x: ValueId, axes: Vec<usize>, epsilon: Option<f64>) -> Norm {
+fn whole(node: NodeId, x: ValueId, axes: Vec<usize>, epsilon: Uniform) -> Norm {
     Norm {
         kind: Kind::Layer,
         form: Form::Whole,
         x,
         centred: x,
         axes,
-        epsilon,
+        epsilon: Some(epsilon.value),
         place: Place::Parameter,
+        epsilon_type: epsilon.dtype,
         square: None,
         root: node,
         gain: None,
@@ -47,7 +50,7 @@ pub(super) fn layer_norm(block: &Block<'_>, op: &Operation, node: NodeId) -> Res
             .and_then(|axes| indices(&axes, rank)),
     };
     let axes = axes.ok_or_else(|| Stop::nearly(node, "the axes are not known"))?;
-    let mut norm = whole(node, x, axes, epsilon(block, op, x));
+    let mut norm = whole(node, x, axes, epsilon(block, op, x)?);
     norm.gain = op.binding("gamma").cloned();
     Ok(norm)
 }
@@ -57,7 +60,7 @@ pub(super) fn instance_norm(block: &Block<'_>, op: &Operation, node: NodeId) -> 
     let x = op.value("x").ok_or(Stop::Nothing)?;
     let ty = block.tensor(x).filter(|ty| ty.rank >= 0);
     let rank = ty.ok_or(Stop::Nothing)?.dims.len();
-    let mut norm = whole(node, x, (2..rank).collect(), epsilon(block, op, x));
+    let mut norm = whole(node, x, (2..rank).collect(), epsilon(block, op, x)?);
     norm.gain = op.binding("gamma").cloned();
     Ok(norm)
 }
