@@ -40,8 +40,8 @@ pub(super) enum Step {
     /// x is divided by the largest magnitude of its row.
     MaxScale {
         x: ValueId,
-        /// The root of epsilon.
-        root: f64,
+        /// Two factors of epsilon, both about its root: the first is a power of two.
+        factors: (f64, f64),
         /// The type of the epsilon of `rsqrt`.
         rsqrt: DType,
         /// Whether x beside −x would be too long.
@@ -72,12 +72,17 @@ pub(super) fn plan(
         Ok::<_, String>(Epsilon { value, dtype })
     };
     let max_scale = |too_long| {
-        let root = epsilon.sqrt();
-        check(root, ty.dtype, false).map_err(|why| format!("the root of {why}"))?;
+        let factors = factors(epsilon);
+        check(factors.1, ty.dtype, false).map_err(|_| {
+            format!(
+                "epsilon {:e} is too small: its root is no normal {} number",
+                epsilon as f32, ty.dtype
+            )
+        })?;
         let rsqrt = epsilon_type("rsqrt", opset, ty.dtype);
         Ok(Step::MaxScale {
             x,
-            root,
+            factors,
             rsqrt,
             too_long,
         })
@@ -135,8 +140,20 @@ fn check(value: f64, dtype: DType, as_before: bool) -> Result<(), String> {
     if value == 0.0 || is_normal || (as_before && !is_zero) {
         Ok(())
     } else {
-        Err(format!("epsilon {value:e} is no normal {dtype} number"))
+        Err(format!(
+            "epsilon {:e} is no normal {dtype} number",
+            value as f32
+        ))
     }
+}
+
+/// Two factors whose product is the number, exactly: a power of two close to its root, and the rest.
+fn factors(value: f64) -> (f64, f64) {
+    if value <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let power = value.sqrt().log2().round().exp2();
+    (power, value / power)
 }
 
 impl Step {
@@ -196,27 +213,36 @@ impl Step {
                 let both = layer_norm(edit, ValueId::first(both), axes, epsilon)?;
                 first(edit, both, axis, size, rank)
             }
-            Self::MaxScale { x, root, rsqrt, .. } => {
+            Self::MaxScale {
+                x, factors, rsqrt, ..
+            } => {
                 let magnitude = edit.op("abs", &[("x", Binding::Value(x))])?;
                 let axes = over(edit);
-                let largest = reduced(edit, "reduce_max", magnitude, axes.clone())?;
+                let keep = edit.constant(Value::bool(true));
+                let largest = reduced(edit, "reduce_max", magnitude, &axes, &keep)?;
                 let floor = edit.scalar(dtype, FLOOR)?;
-                let largest = edit.op("maximum", &[("x", Binding::Value(largest)), ("y", floor)])?;
+                let largest =
+                    edit.op("maximum", &[("x", Binding::Value(largest)), ("y", floor)])?;
                 let scaled = binary(edit, "real_div", x, largest)?;
                 let squares = binary(edit, "mul", scaled, scaled)?;
-                let mean = reduced(edit, "reduce_mean", squares, axes)?;
-                let guarded = if root == 0.0 {
+                let mean = reduced(edit, "reduce_mean", squares, &axes, &keep)?;
+                let guarded = if factors.1 == 0.0 {
                     mean
                 } else {
-                    let root = edit.scalar(dtype, root)?;
-                    let root =
-                        edit.op("real_div", &[("x", root), ("y", Binding::Value(largest))])?;
-                    let guard = binary(edit, "mul", root, root)?;
+                    // Its square would be lost where the magnitude is large or small; two quotients
+                    // are not.
+                    let [first, second] = [factors.0, factors.1].map(|factor| {
+                        let factor = edit.scalar(dtype, factor)?;
+                        edit.op("real_div", &[("x", factor), ("y", Binding::Value(largest))])
+                    });
+                    let guard = binary(edit, "mul", first?, second?)?;
                     binary(edit, "add", mean, guard)?
                 };
                 let none = edit.scalar(rsqrt, 0.0)?;
-                let scale =
-                    edit.op("rsqrt", &[("x", Binding::Value(guarded)), ("epsilon", none)])?;
+                let scale = edit.op(
+                    "rsqrt",
+                    &[("x", Binding::Value(guarded)), ("epsilon", none)],
+                )?;
                 binary(edit, "mul", scaled, scale)
             }
             Self::Prescale { x, bits, epsilon } => {
@@ -224,10 +250,13 @@ impl Step {
                 let scaled = edit.op("mul", &[("x", Binding::Value(x)), ("y", factor)])?;
                 let squares = binary(edit, "mul", scaled, scaled)?;
                 let axes = over(edit);
-                let mean = reduced(edit, "reduce_mean", squares, axes)?;
+                let keep = edit.constant(Value::bool(true));
+                let mean = reduced(edit, "reduce_mean", squares, &axes, &keep)?;
                 let epsilon = edit.scalar(epsilon.dtype, epsilon.value)?;
-                let scale =
-                    edit.op("rsqrt", &[("x", Binding::Value(mean)), ("epsilon", epsilon)])?;
+                let scale = edit.op(
+                    "rsqrt",
+                    &[("x", Binding::Value(mean)), ("epsilon", epsilon)],
+                )?;
                 binary(edit, "mul", scaled, scale)
             }
         }
@@ -240,17 +269,24 @@ fn binary(
     x: ValueId,
     y: ValueId,
 ) -> Result<ValueId, EditError> {
-    edit.op(op_type, &[("x", Binding::Value(x)), ("y", Binding::Value(y))])
+    edit.op(
+        op_type,
+        &[("x", Binding::Value(x)), ("y", Binding::Value(y))],
+    )
 }
 
 fn reduced(
     edit: &mut Edit<'_>,
     op_type: &str,
     x: ValueId,
-    axes: Binding,
+    axes: &Binding,
+    keep: &Binding,
 ) -> Result<ValueId, EditError> {
-    let keep = edit.constant(Value::bool(true));
-    let arguments = [("x", Binding::Value(x)), ("axes", axes), ("keep_dims", keep)];
+    let arguments = [
+        ("x", Binding::Value(x)),
+        ("axes", axes.clone()),
+        ("keep_dims", keep.clone()),
+    ];
     edit.op(op_type, &arguments)
 }
 
@@ -261,7 +297,11 @@ fn layer_norm(
     epsilon: Epsilon,
 ) -> Result<ValueId, EditError> {
     let epsilon = edit.scalar(epsilon.dtype, epsilon.value)?;
-    let arguments = [("x", Binding::Value(x)), ("axes", axes), ("epsilon", epsilon)];
+    let arguments = [
+        ("x", Binding::Value(x)),
+        ("axes", axes),
+        ("epsilon", epsilon),
+    ];
     edit.op("layer_norm", &arguments)
 }
 

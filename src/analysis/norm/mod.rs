@@ -184,12 +184,7 @@ fn quotient(block: &Block<'_>, op: &Operation, node: NodeId) -> Result<Norm, Sto
 }
 
 /// x times the scale that was computed of its squares.
-fn plain(
-    block: &Block<'_>,
-    node: NodeId,
-    x: ValueId,
-    scale: scale::Scale,
-) -> Result<Norm, Stop> {
+fn plain(block: &Block<'_>, node: NodeId, x: ValueId, scale: scale::Scale) -> Result<Norm, Stop> {
     if same(block, x) != same(block, scale.squared) {
         let why = "what is multiplied by the scale is not what was squared";
         return Err(Stop::nearly(node, why));
@@ -334,10 +329,7 @@ fn behind(block: &Block<'_>, mut value: ValueId, types: &[&str]) -> ValueId {
 
 /// Whether a value is fp16 or fp32.
 fn is_wide(block: &Block<'_>, value: ValueId) -> bool {
-    matches!(
-        block.dtype(value),
-        Some(DType::Float16 | DType::Float32)
-    )
+    matches!(block.dtype(value), Some(DType::Float16 | DType::Float32))
 }
 
 /// Axes as indices, rising; `None` if one is out of range or given twice.

@@ -36,7 +36,9 @@ pub(super) fn reciprocal(block: &Block<'_>, value: ValueId) -> Result<Scale, Sto
     let node = inner.node;
     let mut scale = match op.op_type() {
         "rsqrt" => under(block, op.value("x"), node, own_epsilon(block, op, node)?)?,
-        "pow" if is_uniform(block, op, "y", -0.5) => under(block, op.value("x"), node, no_epsilon(block, op)?)?,
+        "pow" if is_uniform(block, op, "y", -0.5) => {
+            under(block, op.value("x"), node, no_epsilon(block, op)?)?
+        }
         "inverse" => {
             let divisor = op.value("x").ok_or(Stop::Nothing)?;
             let scale = root(block, divisor)?;
@@ -85,7 +87,9 @@ pub(super) fn root(block: &Block<'_>, value: ValueId) -> Result<Scale, Stop> {
     let op = block.op(inner.node).ok_or(Stop::Nothing)?;
     let mut scale = match op.op_type() {
         "sqrt" => under(block, op.value("x"), inner.node, no_epsilon(block, op)?)?,
-        "pow" if is_uniform(block, op, "y", 0.5) => under(block, op.value("x"), inner.node, no_epsilon(block, op)?)?,
+        "pow" if is_uniform(block, op, "y", 0.5) => {
+            under(block, op.value("x"), inner.node, no_epsilon(block, op)?)?
+        }
         _ => return Err(Stop::Nothing),
     };
     scale.aligned &= same(block, value) == inner;
@@ -139,9 +143,9 @@ fn under(
     let (mean, epsilon, place, added, epsilon_type) = match block.producer_of_type(inner, "add") {
         None => (inner, Some(own.value), own_place, root, own.dtype),
         Some(add) => {
-            let constant = [("x", "y"), ("y", "x")].into_iter().find_map(|(side, other)| {
-                Some((add.value(side)?, block.uniform_of(add, other)?))
-            });
+            let constant = [("x", "y"), ("y", "x")]
+                .into_iter()
+                .find_map(|(side, other)| Some((add.value(side)?, block.uniform_of(add, other)?)));
             let place = match own_place {
                 Place::Nowhere => Place::Added,
                 _ => Place::Both,
@@ -170,7 +174,10 @@ fn under(
     let mean = mean_of(block, mean)?;
     aligned &= mean.aligned;
     if let Some(epsilon) = epsilon.filter(|epsilon| !(*epsilon >= 0.0 && epsilon.is_finite())) {
-        let why = format!("{epsilon} is no epsilon: it is negative or not finite");
+        let why = format!(
+            "{:e} is no epsilon: it is negative or not finite",
+            epsilon as f32
+        );
         return Err(Stop::nearly(added, why));
     }
     Ok(Scale {
@@ -208,14 +215,15 @@ fn mean_of(block: &Block<'_>, value: ValueId) -> Result<Mean, Stop> {
         "mul" => {
             let (sum, factor) = [("x", "y"), ("y", "x")]
                 .into_iter()
-                .find_map(|(side, other)| {
-                    Some((op.value(side)?, block.uniform_of(op, other)?))
-                })
+                .find_map(|(side, other)| Some((op.value(side)?, block.uniform_of(op, other)?)))
                 .ok_or(Stop::Nothing)?;
             let sum = sum_of(block, sum)?;
             let share = count(block, &sum).map(|count| rounded(1.0 / count, factor.dtype));
             if share != Some(factor.value) {
-                let why = format!("the sum is multiplied by {}, not by 1/n", factor.value);
+                let why = format!(
+                    "the sum is multiplied by {}, not by 1/n",
+                    factor.value as f32
+                );
                 return Err(Stop::nearly(node, why));
             }
             sum
@@ -398,11 +406,15 @@ pub(super) fn by_largest(block: &Block<'_>, value: ValueId, axes: &[usize]) -> O
             .into_iter()
             .zip(["y", "x"])
             .find_map(|(side, other)| {
-                block.uniform_of(op, other).filter(|floor| floor.value > 0.0)?;
+                block
+                    .uniform_of(op, other)
+                    .filter(|floor| floor.value > 0.0)?;
                 Some((op.value(side)?, true))
             })?,
         "clip" => {
-            block.uniform_of(op, "alpha").filter(|floor| floor.value > 0.0)?;
+            block
+                .uniform_of(op, "alpha")
+                .filter(|floor| floor.value > 0.0)?;
             (op.value("x")?, true)
         }
         _ => (largest, false),

@@ -26,7 +26,10 @@ fn sample(inputs: &str, lines: &str, output: &str) -> Sample {
         if part.starts_with('[') {
             let list = &part[..list_end];
             let count = list.split(',').count();
-            text.push_str(&format!("tensor<int32, [{count}]>({list}){}", &part[list_end..]));
+            text.push_str(&format!(
+                "tensor<int32, [{count}]>({list}){}",
+                &part[list_end..]
+            ));
         } else if part.starts_with('"') {
             text.push_str(&format!("string({literal}){}", &part[end..]));
         } else if ["true", "false"].contains(&literal) {
@@ -91,9 +94,21 @@ fn each_spelling_of_the_square_is_seen() {
 #[test]
 fn each_spelling_of_the_mean_is_seen() {
     for mean in [
-        [SQUARE, SUM, "tensor<fp16, [2, 1]> m = mul(x = t, y = fp16(0.125));"],
-        [SQUARE, SUM, "tensor<fp16, [2, 1]> m = mul(x = fp16(0.125), y = t);"],
-        [SQUARE, SUM, "tensor<fp16, [2, 1]> m = real_div(x = t, y = fp16(8));"],
+        [
+            SQUARE,
+            SUM,
+            "tensor<fp16, [2, 1]> m = mul(x = t, y = fp16(0.125));",
+        ],
+        [
+            SQUARE,
+            SUM,
+            "tensor<fp16, [2, 1]> m = mul(x = fp16(0.125), y = t);",
+        ],
+        [
+            SQUARE,
+            SUM,
+            "tensor<fp16, [2, 1]> m = real_div(x = t, y = fp16(8));",
+        ],
         [
             "",
             "tensor<fp16, [2, 1]> t = reduce_sum_square(x = x, axes = [1], keep_dims = true);",
@@ -146,7 +161,10 @@ fn the_epsilon_is_the_sum_of_what_stands_in_both_places() {
     // The default of 1e-12 is zero in fp16.
     let none = "tensor<fp16, [2, 1]> r = rsqrt(x = m);";
     let nowhere = norm(&[SQUARE, MEAN, none, RESULT]);
-    assert_eq!((nowhere.epsilon, nowhere.place), (Some(0.0), Place::Nowhere));
+    assert_eq!(
+        (nowhere.epsilon, nowhere.place),
+        (Some(0.0), Place::Nowhere)
+    );
     let negative = "tensor<fp16, [2, 1]> g = add(x = m, y = fp16(-1));";
     nearly(&[SQUARE, MEAN, negative, RSQRT, RESULT], "no epsilon");
 }
@@ -195,7 +213,8 @@ fn a_scale_without_the_reduced_axes_is_seen_if_it_meets_its_rows() {
 #[test]
 fn a_gain_is_seen_on_the_scale_and_behind_the_norm() {
     let gain = "tensor<fp16, [8]> w = const()[val = tensor<fp16, [8]>(random(1, 1))];";
-    let scaled = "tensor<fp16, [2, 8]> a = mul(x = w, y = r); tensor<fp16, [2, 8]> y = mul(x = x, y = a);";
+    let scaled =
+        "tensor<fp16, [2, 8]> a = mul(x = w, y = r); tensor<fp16, [2, 8]> y = mul(x = x, y = a);";
     let on_scale = norm(&[SQUARE, MEAN, GUARD, RSQRT, gain, scaled]);
     assert!(on_scale.gain.is_some());
     for product in [
@@ -230,7 +249,10 @@ fn a_value_less_its_mean_makes_a_layer_norm() {
         panic!("no norm");
     };
     assert_eq!((found.kind, found.form), (Kind::Layer, Form::Plain));
-    assert_eq!((found.x, found.centred), (sample.value("x"), sample.value("d")));
+    assert_eq!(
+        (found.x, found.centred),
+        (sample.value("x"), sample.value("d"))
+    );
     // The mean over another axis is not the mean of the rows.
     let mut other = centred;
     other[0] = "tensor<fp16, [1, 8]> c = reduce_mean(x = x, axes = [0], keep_dims = true);";
@@ -263,7 +285,10 @@ fn what_is_scaled_by_its_largest_magnitude_is_told_from_what_is_plain() {
     assert_eq!(found.x, sample.value("x"));
     let mut floored = largest;
     floored[1] = "tensor<fp16, [2, 1]> k = reduce_max(x = a, axes = [-1], keep_dims = true); tensor<fp16, [2, 1]> l = maximum(x = k, y = fp16(0.001));";
-    assert_eq!(norm(&[&floored[..], &[short]].concat()).form, Form::MaxScaled);
+    assert_eq!(
+        norm(&[&floored[..], &[short]].concat()).form,
+        Form::MaxScaled
+    );
 }
 
 #[test]
@@ -286,13 +311,21 @@ fn the_operations_and_the_mirrored_one_are_seen() {
 
 #[test]
 fn what_is_nearly_a_norm_says_why() {
-    let sum = [SQUARE, SUM, "tensor<fp16, [2, 1]> m = mul(x = t, y = fp16(0.25));"];
-    nearly(&[sum[0], sum[1], sum[2], GUARD, RSQRT, RESULT], "not by 1/n");
+    let sum = [
+        SQUARE,
+        SUM,
+        "tensor<fp16, [2, 1]> m = mul(x = t, y = fp16(0.25));",
+    ];
+    nearly(
+        &[sum[0], sum[1], sum[2], GUARD, RSQRT, RESULT],
+        "not by 1/n",
+    );
     let l2 = "tensor<fp16, [2, 1]> r = rsqrt(x = t, epsilon = fp32(0.5));";
     nearly(&[SQUARE, SUM, l2, RESULT], "l2 norm");
     let other = "tensor<fp16, [2, 8]> z = relu(x = x); tensor<fp16, [2, 8]> y = mul(x = z, y = r);";
     nearly(&[SQUARE, MEAN, GUARD, RSQRT, other], "not what was squared");
-    let exponential = "tensor<fp16, [2, 1]> e = exp(x = m); tensor<fp16, [2, 1]> g = add(x = m, y = e);";
+    let exponential =
+        "tensor<fp16, [2, 1]> e = exp(x = m); tensor<fp16, [2, 1]> g = add(x = m, y = e);";
     nearly(
         &[SQUARE, MEAN, exponential, RSQRT, RESULT],
         "epsilon is no constant",

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::{Form, Kind, Norm, Place, Stop, indices, same};
-use crate::ir::{Binding, DType, NodeId, Operation, ValueId};
+use crate::ir::{Binding, DType, Dim, NodeId, Operation, ValueId};
 use crate::pass::{Block, Uniform};
 
 /// The default epsilon of both operations. Source: coremltools' op definitions.
@@ -82,9 +82,16 @@ pub(super) fn mirrored(block: &Block<'_>, op: &Operation, node: NodeId) -> Resul
         let why = "x and -x are joined along an axis that is not normalized";
         return Err(Stop::nearly(both.node, why));
     }
-    // What starts at zero and has the shape of x is the first half.
+    // What starts at zero and has the shape of x is the first half; of dimensions that are not known,
+    // a slice takes all if its mask says so.
     let result = ValueId::first(node);
-    let shape = |value| block.tensor(value).and_then(|ty| ty.shape());
+    let dims = |value| block.tensor(value).map(|ty| &ty.dims);
+    let masks = block.bools_of(op, "end_mask").unwrap_or_default();
+    let is_whole = |(index, dim): (usize, &Dim)| match dim {
+        Dim::Known(_) => true,
+        _ => index != axis && (op.op_type() == "split" || masks.get(index) == Some(&true)),
+    };
+    let fits = dims(x).is_some_and(|dims| dims.iter().enumerate().all(is_whole));
     let starts = match op.op_type() {
         "split" => true,
         _ => block
@@ -96,7 +103,7 @@ pub(super) fn mirrored(block: &Block<'_>, op: &Operation, node: NodeId) -> Resul
         None => true,
         Some(_) => steps.is_some_and(|steps| steps.iter().all(|step| *step == 1)),
     };
-    if !starts || !dense || shape(x).is_none() || shape(x) != shape(result) {
+    if !starts || !dense || !fits || dims(x) != dims(result) {
         let why = "what is taken of the norm of x beside -x is not its first half";
         return Err(Stop::nearly(node, why));
     }
@@ -122,10 +129,13 @@ fn pair(block: &Block<'_>, value: ValueId) -> Option<(ValueId, usize)> {
     let plain = !block.bool_or(concat, "interleave", false)?;
     let op = block.op(negative.node)?;
     let of = match op.op_type() {
-        "mul" => ["x", "y"].into_iter().zip(["y", "x"]).find_map(|(side, other)| {
-            let factor = block.uniform_of(op, other)?;
-            (factor.value == -1.0).then(|| op.value(side))?
-        })?,
+        "mul" => ["x", "y"]
+            .into_iter()
+            .zip(["y", "x"])
+            .find_map(|(side, other)| {
+                let factor = block.uniform_of(op, other)?;
+                (factor.value == -1.0).then(|| op.value(side))?
+            })?,
         "sub" => (block.uniform_of(op, "x")?.value == 0.0).then(|| op.value("y"))??,
         "real_div" => (block.uniform_of(op, "y")?.value == -1.0).then(|| op.value("x"))??,
         _ => return None,
