@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use milwright::analysis::norm::{self, Found};
+use milwright::analysis::residual;
 use milwright::eval::npz;
 use milwright::eval::{Interpreter, Observer, Options, Precision, States, Unobserved};
 use milwright::ir::{DType, Graph, NodeId, Operation, Program, ValueId};
@@ -533,5 +534,38 @@ fn a_llama_whose_residual_peak_is_410_loses_its_rows_and_gets_them_back() {
                 precision.word()
             );
         }
+    }
+}
+
+/// The stream of each model of the corpus: how many additions it has.
+#[test]
+fn the_residual_streams_of_models_are_found() {
+    for (model, additions) in [
+        ("llama_prefill", 4),
+        ("llama_prefill_ios15", 4),
+        ("llama_prefill_eager", 4),
+        ("qwen3_prefill", 4),
+        ("gemma3_prefill", 4),
+        ("gpt2_causal_sdpa", 4),
+        ("residual_overflow", 8),
+        ("residual_overflow_fp16", 8),
+        ("tiny_llama_trained", 8),
+    ] {
+        let Some(file) = open(&format!("models/{model}/model.mlpackage")) else {
+            return;
+        };
+        let program = file.model.programs().remove(0).program;
+        let function = program.functions.values().next().expect("a function");
+        let body = function.specializations.values().next().expect("a body");
+        let block = Block {
+            graph: &body.graph,
+            outer: None,
+            opset: Some(Opset::CoreML8),
+            blobs: &**file.weights(),
+        };
+        let stream = residual::longest(&block).unwrap_or_else(|| panic!("{model} has none"));
+        assert_eq!(stream.writes.len(), additions, "{model}");
+        let others = stream.readers.iter().filter(|reader| !reader.is_norm);
+        assert_eq!(others.count(), 0, "{model}: all readers are norms");
     }
 }

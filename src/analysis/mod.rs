@@ -5,6 +5,7 @@
 //! operation it is asked about.
 
 pub mod norm;
+pub mod residual;
 
 #[cfg(test)]
 mod sample;

@@ -313,7 +313,7 @@ fn through(block: &Block<'_>, value: ValueId) -> ValueId {
     behind(block, value, &types)
 }
 
-fn behind(block: &Block<'_>, mut value: ValueId, types: &[&str]) -> ValueId {
+pub(super) fn behind(block: &Block<'_>, mut value: ValueId, types: &[&str]) -> ValueId {
     for _ in 0..MAX_DEPTH {
         let inner = block
             .op(value.node)
