@@ -40,6 +40,8 @@ mod pow_to_mul;
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "numerics/safe-rmsnorm/mod.rs"]
+mod safe_rmsnorm;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "numerics/stable-log-softmax/mod.rs"]
@@ -64,6 +66,7 @@ pub static ALL: &[&dyn Pass] = &[
     &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
+    &safe_rmsnorm::SafeRmsNorm,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,

@@ -4,6 +4,8 @@
 //! a struct. None changes anything, and none looks at more of the graph than the neighbourhood of the
 //! operation it is asked about.
 
+pub mod norm;
+pub mod residual;
 pub mod state;
 
 #[cfg(test)]
