@@ -124,9 +124,11 @@ fn made(block: &Block<'_>, value: ValueId) -> Option<Kind> {
                 _ => return None,
             };
             let mask = through_layout(block, mask);
-            let inverted = block
-                .producer_of_type(mask, "sub")
-                .filter(|sub| block.uniform_of(sub, "x").is_some_and(|one| one.value == 1.0));
+            let inverted = block.producer_of_type(mask, "sub").filter(|sub| {
+                block
+                    .uniform_of(sub, "x")
+                    .is_some_and(|one| one.value == 1.0)
+            });
             Some(match inverted.and_then(|sub| sub.value("y")) {
                 Some(mask) => Kind::Scaled {
                     mask: through_layout(block, mask),
@@ -253,8 +255,7 @@ mod tests {
 
     #[test]
     fn a_triangle_of_bools_is_causal() {
-        let operations =
-            "tensor<bool, [2, 2]> y = const()[val = tensor<bool, [2, 2]>([[true, false], [true, true]])];";
+        let operations = "tensor<bool, [2, 2]> y = const()[val = tensor<bool, [2, 2]>([[true, false], [true, true]])];";
         let found = of("tensor<fp16, [1]> x", operations);
         assert_eq!(found, Some(Kind::ConstantBool(Pattern::Causal)));
     }
@@ -268,14 +269,16 @@ mod tests {
 
     #[test]
     fn an_upper_triangle_is_not_causal() {
-        let operations = "tensor<fp32, [2, 2]> y = const()[val = tensor<fp32, [2, 2]>([[0, 0], [-10000, 0]])];";
+        let operations =
+            "tensor<fp32, [2, 2]> y = const()[val = tensor<fp32, [2, 2]>([[0, 0], [-10000, 0]])];";
         let found = of("tensor<fp16, [1]> x", operations);
         assert_eq!(found, Some(Kind::ConstantFloat(Pattern::Other)));
     }
 
     #[test]
     fn small_numbers_are_a_bias() {
-        let operations = "tensor<fp32, [2, 2]> y = const()[val = tensor<fp32, [2, 2]>([[0, 0.5], [-1, 0]])];";
+        let operations =
+            "tensor<fp32, [2, 2]> y = const()[val = tensor<fp32, [2, 2]>([[0, 0.5], [-1, 0]])];";
         let found = of("tensor<fp16, [1]> x", operations);
         assert_eq!(found, Some(Kind::Bias));
     }

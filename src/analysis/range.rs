@@ -224,7 +224,9 @@ impl<'a> Ranges<'a> {
     fn of_result(&self, op: &Operation, value: ValueId) -> Range {
         let dtype = self.block.dtype(value);
         if let Some(constant) = op.const_value() {
-            return self.of_constant(constant).unwrap_or_else(|| self.of_type(value));
+            return self
+                .of_constant(constant)
+                .unwrap_or_else(|| self.of_type(value));
         }
         let by_type = self.of_type(value);
         let range = self.by_definition(op).unwrap_or(by_type);
@@ -254,7 +256,11 @@ impl<'a> Ranges<'a> {
                 let (low, high) = (of("alpha")?.low, of("beta")?.high);
                 // Also if the bounds are the wrong way round, the result is one of the three.
                 let clipped = x.map(|end| end.max(low).min(high));
-                if low <= high { clipped } else { clipped.union(Range::of_ends([low, high])) }
+                if low <= high {
+                    clipped
+                } else {
+                    clipped.union(Range::of_ends([low, high]))
+                }
             }
             "abs" => absolute(of("x")?),
             "square" => squared(of("x")?),
@@ -265,17 +271,47 @@ impl<'a> Ranges<'a> {
                 Range::NOT_NEGATIVE
             }
             // Their least values, rounded down.
-            "silu" => of("x")?.map(|end| end.max(0.0)).union(Range::new(-0.2785, 0.0)),
-            "gelu" => of("x")?.map(|end| end.max(0.0)).union(Range::new(-0.1701, 0.0)),
-            "identity" | "cast" | "reshape" | "reshape_like" | "transpose" | "expand_dims"
-            | "squeeze" | "slice_by_index" | "slice_by_size" | "tile" | "gather"
-            | "gather_along_axis" | "gather_nd" | "split" | "reverse" | "flatten2d"
-            | "depth_to_space" | "space_to_depth" | "pixel_shuffle" | "pixel_unshuffle"
-            | "sliding_windows" | "max_pool" | "reduce_max" | "reduce_min" | "reduce_mean"
-            | "upsample_nearest_neighbor" | "resize_nearest_neighbor" | "band_part" => {
+            "silu" => of("x")?
+                .map(|end| end.max(0.0))
+                .union(Range::new(-0.2785, 0.0)),
+            "gelu" => of("x")?
+                .map(|end| end.max(0.0))
+                .union(Range::new(-0.1701, 0.0)),
+            "identity"
+            | "cast"
+            | "reshape"
+            | "reshape_like"
+            | "transpose"
+            | "expand_dims"
+            | "squeeze"
+            | "slice_by_index"
+            | "slice_by_size"
+            | "tile"
+            | "gather"
+            | "gather_along_axis"
+            | "gather_nd"
+            | "split"
+            | "reverse"
+            | "flatten2d"
+            | "depth_to_space"
+            | "space_to_depth"
+            | "pixel_shuffle"
+            | "pixel_unshuffle"
+            | "sliding_windows"
+            | "max_pool"
+            | "reduce_max"
+            | "reduce_min"
+            | "reduce_mean"
+            | "upsample_nearest_neighbor"
+            | "resize_nearest_neighbor"
+            | "band_part" => {
                 let x = of("x")?;
                 // Elements off the band are 0.
-                if op.op_type() == "band_part" { x.union(Range::new(0.0, 0.0)) } else { x }
+                if op.op_type() == "band_part" {
+                    x.union(Range::new(0.0, 0.0))
+                } else {
+                    x
+                }
             }
             "fill" => of("value")?,
             "concat" | "stack" => {
@@ -384,13 +420,44 @@ fn operands(op: &Operation) -> &'static [&'static str] {
         "select" => &["a", "b"],
         "pad" => &["x", "constant_val"],
         "add" | "sub" | "mul" | "real_div" | "maximum" | "minimum" => &["x", "y"],
-        "relu" | "relu6" | "abs" | "square" | "exp" | "exp2" | "sqrt" | "silu" | "gelu"
-        | "identity" | "cast" | "reshape" | "reshape_like" | "transpose" | "expand_dims"
-        | "squeeze" | "slice_by_index" | "slice_by_size" | "tile" | "gather"
-        | "gather_along_axis" | "gather_nd" | "split" | "reverse" | "flatten2d"
-        | "depth_to_space" | "space_to_depth" | "pixel_shuffle" | "pixel_unshuffle"
-        | "sliding_windows" | "max_pool" | "reduce_max" | "reduce_min" | "reduce_mean"
-        | "upsample_nearest_neighbor" | "resize_nearest_neighbor" | "band_part" | "pow" => &["x"],
+        "relu"
+        | "relu6"
+        | "abs"
+        | "square"
+        | "exp"
+        | "exp2"
+        | "sqrt"
+        | "silu"
+        | "gelu"
+        | "identity"
+        | "cast"
+        | "reshape"
+        | "reshape_like"
+        | "transpose"
+        | "expand_dims"
+        | "squeeze"
+        | "slice_by_index"
+        | "slice_by_size"
+        | "tile"
+        | "gather"
+        | "gather_along_axis"
+        | "gather_nd"
+        | "split"
+        | "reverse"
+        | "flatten2d"
+        | "depth_to_space"
+        | "space_to_depth"
+        | "pixel_shuffle"
+        | "pixel_unshuffle"
+        | "sliding_windows"
+        | "max_pool"
+        | "reduce_max"
+        | "reduce_min"
+        | "reduce_mean"
+        | "upsample_nearest_neighbor"
+        | "resize_nearest_neighbor"
+        | "band_part"
+        | "pow" => &["x"],
         _ => &[],
     }
 }
@@ -429,7 +496,10 @@ mod tests {
             ("sqrt(x = x)", (0.0, INFINITE)),
             ("identity(x = x)", (-INFINITE, INFINITE)),
             ("add(x = x, y = fp32(1))", (-INFINITE, INFINITE)),
-            ("matmul(x = x, y = x, transpose_x = bool(false), transpose_y = bool(true))", (-INFINITE, INFINITE)),
+            (
+                "matmul(x = x, y = x, transpose_x = bool(false), transpose_y = bool(true))",
+                (-INFINITE, INFINITE),
+            ),
         ] {
             let operation = if operation.starts_with("matmul") {
                 of_text(&format!("tensor<fp32, [2, 2]> y = {operation};"))

@@ -111,17 +111,18 @@ pub fn of(block: &Block<'_>, value: ValueId) -> Option<Repeat> {
 /// The one value that a layout operation arranges.
 fn before(block: &Block<'_>, op: &Operation) -> Option<ValueId> {
     match op.op_type() {
-        "transpose" | "tile" | "reshape" | "expand_dims" | "squeeze" | "identity" => {
-            op.value("x")
-        }
+        "transpose" | "tile" | "reshape" | "expand_dims" | "squeeze" | "identity" => op.value("x"),
         // An index known only when the model runs picks, it does not repeat.
-        "gather" => op.value("x").filter(|_| block.ints_of(op, "indices").is_some()),
+        "gather" => op
+            .value("x")
+            .filter(|_| block.ints_of(op, "indices").is_some()),
         "concat" | "stack" => {
             let bindings = &op.argument("values")?.bindings;
             let Some(Binding::Value(first)) = bindings.first() else {
                 return None;
             };
-            let same = |binding: &Binding| matches!(binding, Binding::Value(value) if value == first);
+            let same =
+                |binding: &Binding| matches!(binding, Binding::Value(value) if value == first);
             (bindings.len() > 1 && bindings.iter().all(same)).then_some(*first)
         }
         _ => None,
@@ -186,9 +187,9 @@ fn step(
             }
             let indices = block.ints_of(op, "indices")?;
             let parts = dims.get_mut(axis)?;
-            let size = parts.iter().try_fold(1u64, |size, part| {
-                size.checked_mul(part.size()?)
-            })?;
+            let size = parts
+                .iter()
+                .try_fold(1u64, |size, part| size.checked_mul(part.size()?))?;
             let copies = (indices.len() as u64).checked_div(size)?;
             let is = |index: fn(u64, u64, u64) -> u64| {
                 copies > 1
@@ -262,7 +263,9 @@ fn with_size(part: Part, size: u64) -> Part {
 fn place(axis: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     let axis = if axis < 0 { axis + rank } else { axis };
-    usize::try_from(axis).ok().filter(|axis| (*axis as i64) < rank)
+    usize::try_from(axis)
+        .ok()
+        .filter(|axis| (*axis as i64) < rank)
 }
 
 #[cfg(test)]

@@ -81,11 +81,7 @@ pub fn at(block: &Block<'_>, node: NodeId) -> Option<Result<Rotation, Refusal>> 
     }
 }
 
-fn halves(
-    block: &Block<'_>,
-    op: &Operation,
-    node: NodeId,
-) -> Option<Result<Rotation, Refusal>> {
+fn halves(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<Result<Rotation, Refusal>> {
     let result = block.tensor(ValueId::first(node))?;
     let axis = place(block.int_of(op, "axis")?, result.dims.len())?;
     let [first, second] = pair(op)?;
@@ -263,12 +259,17 @@ fn slice(block: &Block<'_>, value: ValueId, axis: usize) -> Option<Half> {
             let (begin, sizes) = (block.ints_of(op, "begin")?, block.ints_of(op, "size")?);
             for other in (0..count).filter(|other| *other != axis) {
                 let whole = dims.get(other)?.size().map(|size| size as i64);
-                if *begin.get(other)? != 0 || ![Some(-1), whole].contains(&Some(*sizes.get(other)?)) {
+                if *begin.get(other)? != 0 || ![Some(-1), whole].contains(&Some(*sizes.get(other)?))
+                {
                     return None;
                 }
             }
             let (begin, length) = (*begin.get(axis)?, *sizes.get(axis)?);
-            let end = if length == -1 { size } else { begin.checked_add(length)? };
+            let end = if length == -1 {
+                size
+            } else {
+                begin.checked_add(length)?
+            };
             part(begin, end, 1)
         }
         "slice_by_index" => {
@@ -285,13 +286,22 @@ fn slice(block: &Block<'_>, value: ValueId, axis: usize) -> Option<Half> {
             let limits = |at: usize| {
                 let size = dims.get(at)?.size().map(|size| size as i64);
                 let resolve = |index: i64| Some(if index < 0 { index + size? } else { index });
-                let begin = if begin_mask[at] { 0 } else { resolve(*begins.get(at)?)? };
-                let end = if end_mask[at] { None } else { Some(resolve(*ends.get(at)?)?) };
+                let begin = if begin_mask[at] {
+                    0
+                } else {
+                    resolve(*begins.get(at)?)?
+                };
+                let end = if end_mask[at] {
+                    None
+                } else {
+                    Some(resolve(*ends.get(at)?)?)
+                };
                 Some((begin, end, size, *strides.get(at)?))
             };
             for other in (0..count).filter(|other| *other != axis) {
                 let (begin, end, size, stride) = limits(other)?;
-                if begin != 0 || stride != 1 || end.is_some_and(|end| size.is_none_or(|s| end < s)) {
+                if begin != 0 || stride != 1 || end.is_some_and(|end| size.is_none_or(|s| end < s))
+                {
                     return None;
                 }
             }
@@ -306,7 +316,9 @@ fn slice(block: &Block<'_>, value: ValueId, axis: usize) -> Option<Half> {
 fn place(axis: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     let axis = if axis < 0 { axis + rank } else { axis };
-    usize::try_from(axis).ok().filter(|axis| (*axis as i64) < rank)
+    usize::try_from(axis)
+        .ok()
+        .filter(|axis| (*axis as i64) < rank)
 }
 
 #[cfg(test)]
@@ -412,16 +424,19 @@ mod tests {
 
     #[test]
     fn without_a_minus_it_is_nothing_of_the_kind() {
-        let text = format!(
-            "{SPLIT} tensor<fp16, [1, 2, 3, 4]> n = mul(x = b, y = fp16(-2)); {JOIN}"
-        );
+        let text =
+            format!("{SPLIT} tensor<fp16, [1, 2, 3, 4]> n = mul(x = b, y = fp16(-2)); {JOIN}");
         assert_eq!(of(&text), None);
     }
 
     #[test]
     fn the_places_of_the_elements() {
         let rotation = |style, negates| {
-            let sample = Sample::new("tensor<fp16, [4]> x", "tensor<fp16, [4]> y = relu(x = x);", "y");
+            let sample = Sample::new(
+                "tensor<fp16, [4]> x",
+                "tensor<fp16, [4]> y = relu(x = x);",
+                "y",
+            );
             let x = sample.value("x");
             let rotation = Rotation {
                 x,

@@ -215,11 +215,19 @@ impl Plan {
     }
 
     fn write(&self, edit: &mut Edit<'_>) -> Result<ValueId, EditError> {
+        let whole: Vec<Binding> = self
+            .sources
+            .iter()
+            .map(|source| match &source.binding {
+                Binding::Immediate(value) => edit.constant(value.clone()),
+                other => other.clone(),
+            })
+            .collect();
         let mut parts = Vec::new();
         let mut begin = 0;
         while begin < self.length {
             let end = begin.saturating_add(self.chunk).min(self.length);
-            parts.push(Binding::Value(self.part(edit, begin, end)?));
+            parts.push(Binding::Value(self.part(edit, &whole, begin, end)?));
             begin = end;
         }
         let arguments = BTreeMap::from([
@@ -234,10 +242,16 @@ impl Plan {
     }
 
     /// The result for the queries from `begin` to `end`.
-    fn part(&self, edit: &mut Edit<'_>, begin: u64, end: u64) -> Result<ValueId, EditError> {
+    fn part(
+        &self,
+        edit: &mut Edit<'_>,
+        whole: &[Binding],
+        begin: u64,
+        end: u64,
+    ) -> Result<ValueId, EditError> {
         let mut rows = Vec::with_capacity(self.sources.len());
-        for source in &self.sources {
-            rows.push(source.rows(edit, begin, end)?);
+        for (source, x) in self.sources.iter().zip(whole) {
+            rows.push(source.rows(edit, x, begin, end)?);
         }
         let mut previous = None;
         for operation in &self.operations {
@@ -270,18 +284,24 @@ impl Plan {
 }
 
 impl Source {
-    fn rows(&self, edit: &mut Edit<'_>, begin: u64, end: u64) -> Result<Binding, EditError> {
-        let x = match &self.binding {
-            Binding::Immediate(value) => edit.constant(value.clone()),
-            other => other.clone(),
-        };
+    fn rows(
+        &self,
+        edit: &mut Edit<'_>,
+        x: &Binding,
+        begin: u64,
+        end: u64,
+    ) -> Result<Binding, EditError> {
         let mut begins = vec![0; self.dims.len()];
-        let mut ends: Vec<u64> = self.dims.iter().map(|dim| dim.size().unwrap_or(0)).collect();
+        let mut ends: Vec<u64> = self
+            .dims
+            .iter()
+            .map(|dim| dim.size().unwrap_or(0))
+            .collect();
         if let (Some(b), Some(e)) = (begins.get_mut(self.axis), ends.get_mut(self.axis)) {
             (*b, *e) = (begin, end);
         }
         let (begins, ends) = (ints(edit, &begins), ints(edit, &ends));
-        let mut arguments = vec![("x", x), ("begin", begins), ("end", ends)];
+        let mut arguments = vec![("x", x.clone()), ("begin", begins), ("end", ends)];
         // An axis of unknown size is taken to its end.
         let open: Vec<bool> = self.dims.iter().map(|dim| dim.size().is_none()).collect();
         if open.contains(&true) {
@@ -364,7 +384,8 @@ impl<'a> Planner<'a> {
             "softmax" | "cast" | "identity" | "clip" | "tanh" => {}
             // The others are elementwise in all operands.
             _ => {
-                for argument in op.arguments() {
+                let others = op.arguments().iter();
+                for argument in others.filter(|other| other.parameter != step.parameter) {
                     let mut operands = Vec::new();
                     for binding in &argument.bindings {
                         operands.push(self.rows(binding, queries, step.node)?);
