@@ -95,10 +95,9 @@ impl Matcher for Queries {
             if block.op(node).and_then(Operation::made_by) == Some(META.id) {
                 return Attempt::NoMatch;
             }
-            let why = format!(
-                "{length} queries are fewer than the option `min_length`, {}",
-                self.0.min_length
-            );
+            let least = self.0.min_length;
+            let why =
+                format!("{length} of the {least} queries that the option `min_length` asks for");
             return Attempt::missed(node, why);
         }
         if let Some(at) = attention.escape(block) {
