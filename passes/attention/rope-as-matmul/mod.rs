@@ -20,7 +20,7 @@ static META: Meta = Meta {
     exactness: Exactness::Real,
     since: Opset::CoreML5,
     targets: &[Target::CoreMl, Target::AneDirect],
-    evidence: Evidence::Reported,
+    evidence: Evidence::Disputed,
     catalog: &[],
     default: false,
     after: &[],
