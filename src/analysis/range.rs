@@ -412,8 +412,6 @@ fn products(x: Range, y: Range) -> Range {
 /// The parameters on whose ranges the range of a result depends.
 fn operands(op: &Operation) -> &'static [&'static str] {
     match op.op_type() {
-        "softmax" | "sigmoid" | "sigmoid_hard" | "tanh" | "erf" | "sin" | "cos" | "softsign"
-        | "rsqrt" | "softplus" | "reduce_l1_norm" | "reduce_l2_norm" | "reduce_sum_square" => &[],
         "clip" => &["x", "alpha", "beta"],
         "fill" => &["value"],
         "concat" | "stack" => &["values"],
@@ -464,6 +462,8 @@ fn operands(op: &Operation) -> &'static [&'static str] {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use super::*;
     use crate::analysis::sample::Sample;
 
@@ -563,7 +563,11 @@ mod tests {
         let mut text = "tensor<fp32, [2, 3]> v0 = sigmoid(x = x);".to_owned();
         for index in 0..200 {
             let next = index + 1;
-            text += &format!("tensor<fp32, [2, 3]> v{next} = maximum(x = v{index}, y = v{index});");
+            writeln!(
+                text,
+                "tensor<fp32, [2, 3]> v{next} = maximum(x = v{index}, y = v{index});"
+            )
+            .unwrap();
         }
         text += "tensor<fp32, [2, 3]> y = identity(x = v200);";
         assert_eq!(of_text(&text), (0.0, 1.0));
@@ -574,7 +578,11 @@ mod tests {
         let mut text = "tensor<fp32, [2, 3]> v0 = sigmoid(x = x);".to_owned();
         for index in 0..300 {
             let next = index + 1;
-            text += &format!("tensor<fp32, [2, 3]> v{next} = identity(x = v{index});");
+            writeln!(
+                text,
+                "tensor<fp32, [2, 3]> v{next} = identity(x = v{index});"
+            )
+            .unwrap();
         }
         text += "tensor<fp32, [2, 3]> y = identity(x = v300);";
         assert_eq!(of_text(&text), (-INFINITE, INFINITE));

@@ -89,9 +89,8 @@ fn halves(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<Result<Rota
     if first.x != second.x || first.is_negated == second.is_negated {
         return None;
     }
-    let size = match block.tensor(first.x)?.dims.get(axis)?.size() {
-        Some(size) => size,
-        None => return Some(Err("the size of what is rotated is not known")),
+    let Some(size) = block.tensor(first.x)?.dims.get(axis)?.size() else {
+        return Some(Err("the size of what is rotated is not known"));
     };
     if block.bool_or(op, "interleave", false) != Some(false) {
         return Some(Err("the concat interleaves the halves"));
@@ -210,9 +209,8 @@ fn negated(block: &Block<'_>, value: ValueId) -> Option<ValueId> {
             .is_some_and(|found| found.value == number)
     };
     let x = match op.op_type() {
-        "mul" if is("y", -1.0) => op.value("x")?,
+        "mul" | "real_div" if is("y", -1.0) => op.value("x")?,
         "mul" if is("x", -1.0) => op.value("y")?,
-        "real_div" if is("y", -1.0) => op.value("x")?,
         "sub" if is("x", 0.0) => op.value("y")?,
         _ => return None,
     };
@@ -251,7 +249,8 @@ fn slice(block: &Block<'_>, value: ValueId, axis: usize) -> Option<Half> {
                     node: value.node,
                     result,
                 })?;
-                begin += i64::try_from(before.dims.get(axis)?.size()?).ok()?;
+                let length = i64::try_from(before.dims.get(axis)?.size()?).ok()?;
+                begin = begin.checked_add(length)?;
             }
             part(begin, begin.checked_add(length)?, 1)
         }

@@ -51,6 +51,9 @@ impl Default for Options {
 /// How many parts there are, unless the parts would have to be sliced again.
 const PARTS: u64 = 16;
 
+/// A program with more parts than this is of use to nobody.
+const MOST_PARTS: u64 = 1024;
+
 impl Pass for SliceQueries {
     fn meta(&self) -> &'static Meta {
         &META
@@ -108,9 +111,13 @@ impl Matcher for Queries {
             Ok(plan) => plan,
             Err(missed) => return Attempt::CheckFailed(missed),
         };
+        let parts = length.div_ceil(plan.chunk);
+        if parts > MOST_PARTS {
+            return Attempt::missed(node, format!("{parts} parts would be too many"));
+        }
         let what = format!(
             "attention of {length} queries becomes {} of {} each",
-            length.div_ceil(plan.chunk),
+            parts,
             if length.is_multiple_of(plan.chunk) {
                 plan.chunk.to_string()
             } else {
@@ -375,7 +382,7 @@ impl<'a> Planner<'a> {
         }
         match op_type.as_str() {
             "reshape" => {
-                let dims = result.shape();
+                let dims = result.shape().filter(|_| is_indexable(result));
                 let dims = dims.ok_or_else(|| missed(step.node, "its shape is not fixed"))?;
                 let shape = vec![Operand::Shape { dims, axis }];
                 arguments.insert("shape".to_owned(), shape);
@@ -421,6 +428,9 @@ impl<'a> Planner<'a> {
                 return Err(missed(at, why));
             }
         }
+        if !is_indexable(ty) {
+            return Err(missed(at, "an operand is too large for indices of 32 bits"));
+        }
         let accepted = self
             .block
             .opset
@@ -461,6 +471,12 @@ fn same(op: &Operation) -> BTreeMap<String, Vec<Operand>> {
             (argument.parameter.clone(), operands.collect())
         })
         .collect()
+}
+
+/// Whether every size is an index of 32 bits.
+fn is_indexable(ty: &TensorType) -> bool {
+    let mut sizes = ty.dims.iter().filter_map(|dim| dim.size());
+    sizes.all(|size| i32::try_from(size).is_ok())
 }
 
 /// An axis that is counted from the end, from the beginning; `None` if there is none.
