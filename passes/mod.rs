@@ -40,8 +40,12 @@ mod pow_to_mul;
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "attention/rope-as-matmul/mod.rs"]
+mod rope_as_matmul;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "attention/slice-queries/mod.rs"]
+mod slice_queries;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "numerics/stable-log-softmax/mod.rs"]
@@ -71,6 +75,8 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &rope_as_matmul::RopeAsMatmul,
+    &slice_queries::SliceQueries,
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
