@@ -6,6 +6,8 @@ use crate::pass::Pass;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "placement/eliminate-concat/mod.rs"]
+mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
 mod explicit_attention;
 #[path = "numerics/finite-masks/mod.rs"]
@@ -58,6 +60,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &eliminate_concat::EliminateConcat,
     &split_conv_bias::SplitConvBias,
 ];
 

@@ -103,6 +103,7 @@
 //! So the graph does not know that protobuf exists, and the modules of one row do not
 //! know each other. `passes/README.md` says how to write a pass.
 
+pub mod analysis;
 pub mod cli;
 pub mod diff;
 pub mod eval;

@@ -1,0 +1,12 @@
+//! What several passes need to see in a graph, and lint rules too.
+//!
+//! Each module recognises one thing, in the spellings that converters emit, and says what it found as
+//! a struct. None changes anything, and none looks at more of the graph than the neighbourhood of the
+//! operation it is asked about.
+
+pub mod joined;
+pub mod product;
+pub mod weight;
+
+#[cfg(test)]
+mod sample;
