@@ -26,6 +26,8 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "placement/name-immediates/mod.rs"]
+mod name_immediates;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -34,6 +36,8 @@ mod precise_silu;
 mod remove_noops;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
+#[path = "placement/split-wide-conv/mod.rs"]
+mod split_wide_conv;
 #[path = "numerics/stable-log-softmax/mod.rs"]
 mod stable_log_softmax;
 #[path = "numerics/stable-logsumexp/mod.rs"]
@@ -61,7 +65,9 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
     &eliminate_concat::EliminateConcat,
+    &name_immediates::NameImmediates,
     &split_conv_bias::SplitConvBias,
+    &split_wide_conv::SplitWideConv,
 ];
 
 /// The pass with this id.

@@ -1,10 +1,10 @@
-//! Products of an activation and a constant weight, and how they become sums of smaller products.
+//! Products of an activation and a weight, and how they become sums of smaller products.
 //!
 //! ```text
 //! linear(x, weight [N, K])                     contracts the last axis of x
 //! conv(x, weight [N, K, …], groups = 1)        contracts axis 1 of x
 //! conv_transpose(x, weight [K, N, …], groups = 1)
-//! matmul(x, y constant)  matmul(x constant, y) with either transpose flag
+//! matmul(x, y)  with either transpose flag; either factor may be the weight
 //! ```
 //!
 //! If x is a join of x₁ and x₂ along the contracted axis, the product is x₁ times the first part of
@@ -35,7 +35,7 @@ pub struct Product<'a> {
 /// The operations that are products.
 const PRODUCTS: [&str; 4] = ["linear", "conv", "conv_transpose", "matmul"];
 
-/// Whether an operation may be a product with a constant.
+/// Whether an operation may be a product with a weight.
 pub fn is_product(op: &Operation) -> bool {
     PRODUCTS.contains(&op.op_type())
 }
@@ -123,6 +123,11 @@ impl<'a> Product<'a> {
             weight_parameter,
             weight_axis,
         })
+    }
+
+    /// Whether the weight is a constant.
+    pub fn is_constant(&self) -> bool {
+        self.weight.is_constant()
     }
 
     /// The sum that this product is if its activation is a join of parts that end at `ends`.

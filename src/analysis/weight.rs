@@ -1,6 +1,6 @@
-//! A constant operand of a product, plain or compressed, and how it is cut along an axis.
+//! The weight of a product, plain, compressed or known only at run time, cut along an axis.
 //!
-//! A weight is a `const` or a literal, or one of these, in the form of iOS 16 (parameters are
+//! A constant weight is a `const` or a literal, or one of these, in the form of iOS 16 (parameters are
 //! attributes) or of iOS 18 (parameters are arguments):
 //!
 //! ```text
@@ -33,6 +33,8 @@ pub enum Weight<'a> {
         /// Shape of the dense weight.
         shape: Vec<u64>,
     },
+    /// A value that is known only at run time.
+    Computed(ValueId, Vec<u64>),
 }
 
 /// A weight to be made.
@@ -49,6 +51,15 @@ pub enum Piece {
         /// Whether they are attributes, as in iOS 16, or arguments.
         in_attributes: bool,
     },
+    /// A slice of a value.
+    Slice {
+        /// The value.
+        of: ValueId,
+        /// Where it begins, for each dimension.
+        begin: Vec<i32>,
+        /// How long it is.
+        size: Vec<i32>,
+    },
 }
 
 impl Piece {
@@ -56,6 +67,12 @@ impl Piece {
     pub fn make(self, edit: &mut Edit<'_>) -> Result<Binding, EditError> {
         match self {
             Self::Plain(value) => Ok(edit.constant(value)),
+            Self::Slice { of, begin, size } => {
+                let begin = edit.constant(Value::int32s(&begin));
+                let size = edit.constant(Value::int32s(&size));
+                let arguments = [("x", Binding::Value(of)), ("begin", begin), ("size", size)];
+                Ok(Binding::Value(edit.op("slice_by_size", &arguments)?))
+            }
             Self::Compressed {
                 op_type,
                 parameters,
@@ -81,30 +98,42 @@ impl Piece {
 }
 
 const UNREADABLE: &str = "the data of the weight cannot be read";
-const NOT_CONSTANT: &str = "the weight is not a constant";
 const SHAPE: &str = "the shape of the weight is not known";
 
 impl<'a> Weight<'a> {
-    /// The weight bound to a parameter, also of a block around; or why it is none.
+    /// The weight bound to a parameter, constants also of a block around; or why there is none.
     pub fn of(block: &Block<'a>, op: &'a Operation, parameter: &str) -> Result<Self, String> {
         match op.binding(parameter) {
             Some(Binding::Immediate(value)) => Ok(Self::Plain(value)),
             Some(Binding::Value(value)) => match block.constant(*value) {
-                Some(value) => Ok(Self::Plain(value)),
-                None => Self::compressed(block, *value),
+                Some(constant) => Ok(Self::Plain(constant)),
+                None => match Self::compressed(block, *value)? {
+                    Some(weight) => Ok(weight),
+                    None => {
+                        let shape = block.tensor(*value).and_then(|ty| ty.shape());
+                        Ok(Self::Computed(*value, shape.ok_or(SHAPE)?))
+                    }
+                },
             },
-            _ => Err(NOT_CONSTANT.to_owned()),
+            _ => Err("there is no weight".to_owned()),
         }
     }
 
-    fn compressed(block: &Block<'a>, value: ValueId) -> Result<Self, String> {
+    /// Whether its numbers are known.
+    pub fn is_constant(&self) -> bool {
+        !matches!(self, Self::Computed(..))
+    }
+
+    /// The compressed weight that a value is, if it is one.
+    fn compressed(block: &Block<'a>, value: ValueId) -> Result<Option<Self>, String> {
         let op = match block.graph.node(value.node) {
             Some(Node::Op(op)) if op.op_type().starts_with("constexpr_") => op,
             Some(Node::Capture { source, .. }) => {
-                let outer = block.outer.ok_or(NOT_CONSTANT)?;
-                return Self::compressed(outer, *source);
+                return block
+                    .outer
+                    .map_or(Ok(None), |outer| Self::compressed(outer, *source));
             }
-            _ => return Err(NOT_CONSTANT.to_owned()),
+            _ => return Ok(None),
         };
         let mut parameters: BTreeMap<&str, &Value> = op
             .attributes()
@@ -118,18 +147,18 @@ impl<'a> Weight<'a> {
             parameters.insert(&argument.parameter, value.ok_or(why)?);
         }
         let shape = block.tensor(value).and_then(|ty| ty.shape()).ok_or(SHAPE)?;
-        Ok(Self::Compressed {
+        Ok(Some(Self::Compressed {
             op,
             parameters,
             shape,
-        })
+        }))
     }
 
     /// The sizes of the dense weight, if they are known.
     pub fn shape(&self) -> Option<Vec<u64>> {
         match self {
             Self::Plain(value) => value.tensor_type()?.shape(),
-            Self::Compressed { shape, .. } => Some(shape.clone()),
+            Self::Compressed { shape, .. } | Self::Computed(_, shape) => Some(shape.clone()),
         }
     }
 
@@ -144,6 +173,18 @@ impl<'a> Weight<'a> {
         let range = (axis, begin, end);
         match self {
             Self::Plain(value) => Ok(Piece::Plain(cut(block, value, range)?)),
+            Self::Computed(value, shape) => {
+                let int = |size: u64| i32::try_from(size).map_err(|_| SHAPE);
+                let mut starts = vec![0; shape.len()];
+                let mut sizes = vec![-1; shape.len()];
+                *starts.get_mut(axis).ok_or(SHAPE)? = int(begin)?;
+                *sizes.get_mut(axis).ok_or(SHAPE)? = int(end - begin)?;
+                Ok(Piece::Slice {
+                    of: *value,
+                    begin: starts,
+                    size: sizes,
+                })
+            }
             Self::Compressed {
                 op,
                 parameters,

@@ -200,6 +200,9 @@ impl Search<'_> {
         let result = ValueId::first(user);
         if is_product(op) {
             let product = Product::of(self.block, user, value)?;
+            if !product.is_constant() {
+                return Err("the weight is not a constant".into());
+            }
             if product.axis != self.joined.axis {
                 return Err("the concat is along another axis than the product contracts".into());
             }
