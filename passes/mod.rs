@@ -26,6 +26,8 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "placement/linear-to-conv/mod.rs"]
+mod linear_to_conv;
 #[path = "placement/name-immediates/mod.rs"]
 mod name_immediates;
 #[path = "numerics/pow-to-mul/mod.rs"]
@@ -65,6 +67,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
     &eliminate_concat::EliminateConcat,
+    &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,

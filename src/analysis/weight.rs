@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use crate::eval;
-use crate::ir::{Binding, DType, Node, Operation, Value, ValueId};
+use crate::ir::{Binding, DType, Dim, Node, Operation, TensorType, Value, ValueId};
 use crate::pass::{Block, Edit, EditError};
 use crate::tensor::Tensor;
 
@@ -256,6 +256,86 @@ impl<'a> Weight<'a> {
                 })
             }
         }
+    }
+}
+
+impl Weight<'_> {
+    /// The weight with its last `keep` dimensions and so many of size 1 behind them. All others must
+    /// be of size 1.
+    pub fn with_ones(&self, keep: usize, ones: usize) -> Result<Piece, String> {
+        let append = |value: &Value| -> Result<Value, String> {
+            let ty = value.tensor_type().ok_or(SHAPE)?;
+            let first = ty.dims.len().checked_sub(keep).ok_or(SHAPE)?;
+            let mut dims = ty.dims.get(first..).ok_or(SHAPE)?.to_vec();
+            dims.extend(std::iter::repeat_n(Dim::Known(1), ones));
+            Ok(Value {
+                ty: Some(TensorType::new(ty.dtype, dims).into()),
+                ..value.clone()
+            })
+        };
+        match self {
+            Self::Plain(value) => Ok(Piece::Plain(append(value)?)),
+            Self::Compressed {
+                op,
+                parameters,
+                shape,
+            } if shape.len() == keep => {
+                let mut changed: BTreeMap<String, Value> = parameters
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), (*value).clone()))
+                    .collect();
+                let shaped: &[&str] = match op.op_type() {
+                    "constexpr_cast" => &["source_val"],
+                    "constexpr_affine_dequantize" => {
+                        let axis = parameters.get("axis").and_then(|axis| integer(axis));
+                        let axis = crate::tensor::axis(axis.ok_or(SHAPE)?, keep)
+                            .map_err(|error| error.to_string())?;
+                        changed.insert("axis".to_owned(), Value::int32(axis as i32));
+                        &["quantized_data"]
+                    }
+                    "constexpr_blockwise_shift_scale" => &["data", "scale", "offset"],
+                    other => return Err(format!("a weight of {other} cannot be a kernel")),
+                };
+                for name in shaped {
+                    if let Some(value) = parameters.get(name) {
+                        changed.insert((*name).to_owned(), append(value)?);
+                    }
+                }
+                Ok(Piece::Compressed {
+                    op_type: op.op_type().to_owned(),
+                    parameters: changed,
+                    in_attributes: op.arguments().is_empty(),
+                })
+            }
+            _ => Err("the compressed weight has more dimensions than two".to_owned()),
+        }
+    }
+
+    /// A matrix, its leading dimensions of size 1 left out, transposed, with so many dimensions of
+    /// size 1 behind it.
+    pub fn transposed(&self, block: &Block<'_>, ones: usize) -> Result<Piece, String> {
+        let Self::Plain(value) = self else {
+            return Err("the compressed weight would have to be transposed".to_owned());
+        };
+        let tensor = block.elements(value).ok_or(UNREADABLE)?;
+        let [.., rows, columns] = *tensor.shape() else {
+            return Err(SHAPE.to_owned());
+        };
+        if rows * columns != tensor.len() || !tensor.dtype().is_float() {
+            return Err(SHAPE.to_owned());
+        }
+        let elements = tensor.as_floats().map_err(|_| UNREADABLE)?;
+        let mut turned = Vec::with_capacity(elements.len());
+        for column in 0..columns {
+            turned.extend(elements.iter().skip(column).step_by(columns.max(1)));
+        }
+        let mut shape = vec![columns, rows];
+        shape.extend(std::iter::repeat_n(1, ones));
+        Ok(Piece::Plain(constant(&Tensor::floats(
+            tensor.dtype(),
+            shape,
+            turned,
+        ))?))
     }
 }
 
