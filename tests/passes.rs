@@ -29,6 +29,8 @@ mod check;
 mod evaluate;
 #[path = "passes/package.rs"]
 mod package;
+#[path = "passes/states.rs"]
+mod states;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,6 +18,7 @@ mod print;
 mod report;
 mod run;
 mod save;
+mod summary;
 mod text_errors;
 mod verify;
 mod why;

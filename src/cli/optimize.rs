@@ -8,13 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks, VerifyArg};
-use super::output::{Output, count, plural};
+use super::output::{Output, count};
 use super::report::Report;
+use super::summary::{self, Size};
 use super::verify::{self, Judgement, Side};
 use super::{Opened, open, pipeline, save};
 use crate::ir::Program;
 use crate::model::Model;
-use crate::pass::{Observer, Outcome, PassRun, Remark, RemarkKind, Settings};
+use crate::pass::{Observer, Outcome, Remark, RemarkKind, Settings};
 use crate::source::{Missing, ModelFile};
 use crate::text::{self, PrintOptions, diff};
 
@@ -29,7 +30,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
     check_output(args)?;
     let Opened { mut file, issues } = open(&args.model, output)?;
     check_input(args, &file, output)?;
-    let ops_before = count_ops(&file);
+    let before = Size::of(&file.model);
     let original = args.verify.map(|_| file.model.clone());
 
     let weights = Arc::clone(file.weights());
@@ -50,7 +51,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
         return Err(error.into());
     }
 
-    let ops = (ops_before, count_ops(&file));
+    let sizes = [before, Size::of(&file.model)];
     print_remarks(args, &total, output);
     let verified = match &original {
         Some(original) => Some(verify(args, original, &file, &total, output)?),
@@ -62,10 +63,11 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
         save(args, &mut file, out, output)?;
     }
     if let Some(path) = &args.report {
+        let ops = (sizes[0].ops, sizes[1].ops);
         let report = Report::new(&args.model, out, &total.passes, ops, verified.as_ref());
         write_report(&report, path)?;
     }
-    summarize(args, &total, ops, out, output);
+    summary::tell(args, &total, sizes, out, output);
     if !is_good {
         return Ok(ExitCode::from(NOT_EQUIVALENT));
     }
@@ -149,11 +151,6 @@ fn missing(args: &OptimizeArgs) -> Missing {
     }
 }
 
-fn count_ops(file: &ModelFile) -> usize {
-    let parts = file.model.programs();
-    parts.iter().map(|part| part.program.count_ops()).sum()
-}
-
 fn print_remarks(args: &OptimizeArgs, outcome: &Outcome, output: &Output) {
     let wanted = |remark: &&Remark| match args.remarks {
         None => false,
@@ -186,65 +183,6 @@ fn write_report(report: &Report, path: &Path) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(report)?;
     text.push('\n');
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// What happened, in a few lines.
-fn summarize(
-    args: &OptimizeArgs,
-    outcome: &Outcome,
-    ops: (usize, usize),
-    out: Option<&Path>,
-    output: &Output,
-) {
-    if args.timings {
-        for PassRun { id, time, .. } in &outcome.passes {
-            output.diagnostic(&format!("{:9.3} ms  {id}", time.as_secs_f64() * 1e3));
-        }
-    }
-    for note in &outcome.notes {
-        output.note(note);
-    }
-    for run in outcome
-        .passes
-        .iter()
-        .filter(|run| run.rewrites > 0 || run.missed > 0)
-    {
-        let missed = match run.missed {
-            0 => String::new(),
-            number => format!(", {}", count(number, "near match")),
-        };
-        output.note(&format!(
-            "  {:20} {:>4} {}{missed}",
-            run.id,
-            run.rewrites,
-            plural(run.rewrites, "rewrite")
-        ));
-    }
-    let rewrites = outcome.rewrites();
-    let stopped = if outcome.stopped {
-        " (stopped by --max-rewrites)"
-    } else {
-        ""
-    };
-    let where_to = match out {
-        Some(out) => format!("; wrote {}", out.display()),
-        None if args.dry_run => "; wrote nothing (dry run)".to_owned(),
-        None => "; wrote nothing (not equivalent)".to_owned(),
-    };
-    output.note(&format!(
-        "{}{stopped}, {} before, {} after{where_to}",
-        count(rewrites, "rewrite"),
-        count(ops.0, "op"),
-        ops.1
-    ));
-    let missed: usize = outcome.passes.iter().map(|run| run.missed).sum();
-    if missed > 0 && args.remarks.is_none() {
-        output.note(&format!(
-            "{}; --remarks missed says what stopped {}",
-            count(missed, "near match"),
-            if missed == 1 { "it" } else { "them" }
-        ));
-    }
 }
 
 /// Prints the program around passes, to standard output.

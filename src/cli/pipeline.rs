@@ -76,12 +76,10 @@ pub(super) fn apply(
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Outcome> {
     let interface_before = model.interface_problems();
-    let stages: Vec<String> = model.programs().into_iter().map(|p| p.stage).collect();
     let mut manager = Manager::new(passes::ALL, settings);
     let mut total = Outcome::default();
-    let programs = model.programs_mut().into_iter();
-    for ((program, stage), known) in programs.zip(&stages).zip(issues) {
-        let outcome = manager.run(pipeline, program, stage, known, weights, observer)?;
+    for (part, known) in model.parts_mut().into_iter().zip(issues) {
+        let outcome = manager.run_part(pipeline, part, known, weights, observer)?;
         merge(&mut total, outcome);
     }
     for problem in model.interface_problems() {

@@ -19,12 +19,11 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
         bail!("`{}` is not one pass", args.pass);
     };
     let mut file = open(&args.model, output)?.file;
-    let stages: Vec<String> = file.model.programs().into_iter().map(|p| p.stage).collect();
     let weights = std::sync::Arc::clone(file.weights());
     let manager = Manager::new(passes::ALL, Settings::default());
     let mut remarks = Vec::new();
-    for (stage, program) in stages.iter().zip(file.model.programs_mut()) {
-        remarks.extend(manager.report(id, options, program, stage, weights.as_ref())?);
+    for part in file.model.parts_mut() {
+        remarks.extend(manager.report(id, options, part, weights.as_ref())?);
     }
     if let Some(op) = &args.op {
         let exists = file

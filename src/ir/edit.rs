@@ -7,9 +7,10 @@ use petgraph::Direction;
 use petgraph::stable_graph::EdgeIndex;
 use petgraph::visit::EdgeRef;
 
+use super::effects::Access;
 use super::graph::{
-    Argument, Binding, Edge, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Slot, Use,
-    ValueId,
+    Argument, Binding, Edge, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Position,
+    Slot, Use, ValueId,
 };
 use super::types::ValueType;
 
@@ -82,6 +83,36 @@ impl Graph {
         if !exists && before != after {
             self.order.take();
             self.store.add_edge(before.0, after.0, Edge::Order);
+        }
+    }
+
+    /// Joins the operations of this block that touch a state by order edges, in the order of their
+    /// positions. Those that are joined already stay so.
+    pub(super) fn order_accesses(&mut self, state: ValueId) {
+        let mut touching: Vec<(Position, NodeId)> = self
+            .uses(state)
+            .filter_map(|site| Some((self.op(site.user)?.position, site.user)))
+            .collect();
+        touching.sort_unstable();
+        touching.dedup();
+        let mut write = None;
+        let mut reads: Vec<NodeId> = Vec::new();
+        for (_, node) in touching {
+            let Some(op) = self.op(node) else { continue };
+            let mut accesses = self.state_accesses(op).into_iter();
+            let access = accesses.find(|(touched, _)| *touched == state);
+            if let Some(write) = write {
+                self.add_order(write, node);
+            }
+            match access {
+                Some((_, Access::Write)) => {
+                    for read in reads.drain(..) {
+                        self.add_order(read, node);
+                    }
+                    write = Some(node);
+                }
+                _ => reads.push(node),
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod builder;
 mod edit;
 mod effects;
 mod graph;
+mod interface;
 mod names;
 mod opset;
 mod program;
@@ -27,6 +28,7 @@ pub use effects::Access;
 pub use graph::{
     Argument, Binding, Graph, InputOrigin, NamedType, Node, NodeId, Operation, Slot, Use, ValueId,
 };
+pub use interface::InterfaceError;
 pub use names::Names;
 pub use opset::Opset;
 pub use program::{Body, Function, Program, ValuePlace};

@@ -42,6 +42,12 @@ impl Names {
         }
     }
 
+    /// Whether a name is in use.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        let hash = foldhash::quality::FixedState::default().hash_one(name);
+        self.used.contains(&hash)
+    }
+
     /// Takes a name into use; false if it already was.
     pub(super) fn add(&mut self, name: &str) -> bool {
         let hash = foldhash::quality::FixedState::default().hash_one(name);

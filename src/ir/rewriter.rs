@@ -35,6 +35,9 @@ pub enum Refusal {
         /// Why not.
         what: &'static str,
     },
+    /// Something uses a result of an operation to be removed.
+    #[error("`{0}` cannot be removed: it is in use")]
+    InUse(String),
     /// The value or operation does not exist any more.
     #[error("a value that the rewrite needs does not exist any more")]
     Gone,
@@ -221,6 +224,37 @@ impl<'a> Rewriter<'a> {
     pub fn retype(&mut self, value: ValueId, ty: ValueType) {
         self.changed = true;
         self.graph.set_type(value, ty);
+    }
+
+    /// Erases an operation whose results nothing uses, even if it writes to a state.
+    ///
+    /// # Errors
+    ///
+    /// If something uses a result, or it is no operation.
+    pub fn remove(&mut self, node: NodeId) -> Result<(), Refusal> {
+        let Some(op) = self.graph.op(node) else {
+            return Err(Refusal::Gone);
+        };
+        if self.graph.is_used(node) {
+            let result = op.results.first().map(|result| result.name.clone());
+            return Err(Refusal::InUse(result.unwrap_or_default()));
+        }
+        for argument in op.arguments() {
+            for binding in &argument.bindings {
+                if let Binding::Value(value) = binding {
+                    self.loose.push(value.node);
+                }
+            }
+        }
+        self.changed = true;
+        self.graph.erase(node);
+        Ok(())
+    }
+
+    /// Puts the operations of this block that touch a state in order, by their positions: those
+    /// that this rewrite made are where the operations are that they were made beside.
+    pub fn order_accesses(&mut self, state: ValueId) {
+        self.graph.order_accesses(state);
     }
 
     /// Ends the rewrite: erases the operations that it left without a use, and what only they

@@ -407,3 +407,79 @@ fn fresh_names_are_identifiers_that_nobody_has() {
     assert_eq!(names.fresh("d"), "d_2");
     assert_eq!(names.fresh("7 a.b"), "_7_a_b");
 }
+
+mod interface {
+    use super::super::*;
+
+    /// `main(x, y) { z = add(x, y) } -> (z)`, for two opsets.
+    fn program() -> Program {
+        let text = |opset: &str| {
+            format!(
+                "program(1.3)\n{{\n    func main<{opset}>(tensor<fp16, [2]> x, tensor<fp16, [2]> y) {{\n        \
+                 tensor<fp16, [2]> z = add(x = x, y = y);\n    }} -> (z);\n}}\n"
+            )
+        };
+        let parse = |opset| crate::text::parse(&text(opset), "test").unwrap().program;
+        let mut program = parse("ios18");
+        let mut other = parse("ios17");
+        let main = program.functions.get_mut("main").unwrap();
+        let other = other.functions.get_mut("main").unwrap();
+        main.specializations.append(&mut other.specializations);
+        program
+    }
+
+    fn inputs(program: &Program) -> Vec<Vec<String>> {
+        let main = &program.functions["main"];
+        let mut all = vec![main.inputs.iter().map(|input| input.name.clone()).collect()];
+        for body in main.specializations.values() {
+            let graph = &body.graph;
+            let names = graph.inputs().iter();
+            all.push(
+                names
+                    .map(|node| graph.name(ValueId::first(*node)).to_owned())
+                    .collect(),
+            );
+        }
+        all
+    }
+
+    #[test]
+    fn inputs_come_and_go_in_the_function_and_in_every_body() {
+        let mut program = program();
+        let main = program.functions.get_mut("main").unwrap();
+        let ty = main.inputs[0].ty.clone();
+        let named = |name: &str| NamedType {
+            name: name.to_owned(),
+            ty: ty.clone(),
+        };
+        main.add_input(1, named("between")).unwrap();
+        main.order_inputs(&[2, 0, 1]);
+        main.rename_input("y", "why").unwrap();
+        assert_eq!(inputs(&program), vec![vec!["why", "x", "between"]; 3]);
+        let main = program.functions.get_mut("main").unwrap();
+        main.remove_input("between").unwrap();
+        main.rename_output(0, "sum").unwrap();
+        assert_eq!(inputs(&program), vec![vec!["why", "x"]; 3]);
+        verify::verify(&program).unwrap();
+    }
+
+    #[test]
+    fn what_would_break_a_body_is_refused() {
+        let mut program = program();
+        assert_eq!(program.fresh_name("z"), "z_1");
+        let main = program.functions.get_mut("main").unwrap();
+        let taken = InterfaceError::NameTaken("z".to_owned());
+        assert_eq!(main.rename_input("x", "z"), Err(taken.clone()));
+        let named = NamedType {
+            name: "z".to_owned(),
+            ty: None,
+        };
+        assert_eq!(main.add_input(0, named), Err(taken));
+        let used = InterfaceError::InUse("x".to_owned());
+        assert_eq!(main.remove_input("x"), Err(used));
+        let none = InterfaceError::NoInput("w".to_owned());
+        assert_eq!(main.remove_input("w"), Err(none));
+        assert_eq!(main.rename_output(1, "w"), Err(InterfaceError::NoOutput(1)));
+        assert_eq!(inputs(&program), vec![vec!["x", "y"]; 3]);
+    }
+}

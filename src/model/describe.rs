@@ -153,14 +153,16 @@ pub(super) struct Describer {
 }
 
 /// Which side of a function.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say what they are")]
+pub enum Side {
     Input,
     Output,
     State,
 }
 
 impl Side {
+    /// The word in messages.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Input => "input",

@@ -9,6 +9,7 @@ mod adopt;
 mod decode;
 mod describe;
 mod description;
+mod edit;
 mod encode;
 mod flexible;
 mod proto;
@@ -20,8 +21,9 @@ use prost::Message;
 
 pub use adopt::AdoptError;
 pub use decode::{Problem, ProgramError};
-pub use describe::{DescribeError, Metadata, Origin};
+pub use describe::{DescribeError, Metadata, Origin, Side};
 pub use description::{Feature, Form, FunctionInterface, Interface};
+pub use edit::{DescriptionMut, DescriptionSnapshot, PartMut};
 pub use proto::descriptor_set;
 
 use crate::ir::{BlobRef, Content, Cycle, NewBlob, Program, Value};
@@ -281,6 +283,30 @@ impl Model {
                 })
                 .flatten()
                 .collect(),
+        }
+    }
+
+    /// The programs of the model with their descriptions, in the order of [`Model::programs`].
+    pub fn parts_mut(&mut self) -> Vec<PartMut<'_>> {
+        let mut parts = Vec::new();
+        self.collect_parts_mut("", &mut parts);
+        parts
+    }
+
+    fn collect_parts_mut<'a>(&'a mut self, stage: &str, parts: &mut Vec<PartMut<'a>>) {
+        match &mut self.kind {
+            Kind::Program(program) => parts.push(PartMut {
+                stage: stage.to_owned(),
+                program,
+                description: DescriptionMut::of(&mut self.envelope),
+            }),
+            Kind::Pipeline { stages, names, .. } => {
+                for (index, inner) in stages.iter_mut().enumerate() {
+                    if let Stage::Decoded(model) = inner {
+                        model.collect_parts_mut(&stage_name(stage, index, names), parts);
+                    }
+                }
+            }
         }
     }
 

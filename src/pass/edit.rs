@@ -143,6 +143,17 @@ impl<'a> Edit<'a> {
         self.rewriter.bind(node, parameter, bindings);
     }
 
+    /// Erases an operation whose results nothing uses, even if it writes to a state.
+    pub fn remove(&mut self, node: NodeId) -> Result<(), EditError> {
+        Ok(self.rewriter.remove(node)?)
+    }
+
+    /// Puts what reads and writes a state in order; to be called when all new accesses are made.
+    /// See [`Rewriter::order_accesses`].
+    pub fn order_accesses(&mut self, state: ValueId) {
+        self.rewriter.order_accesses(state);
+    }
+
     /// Gives a value another type.
     pub fn retype(&mut self, value: ValueId, ty: ValueType) {
         self.rewriter.retype(value, ty);

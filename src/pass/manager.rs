@@ -16,7 +16,9 @@ use super::options::{OptionError, OptionMap};
 use super::pipeline::{MAX_ROUNDS, Pipeline, Step};
 use super::remark::{Place, Remark, RemarkKind};
 use super::verify::{self, Issue};
+use super::whole::{Found, WholeSweep};
 use crate::ir::{Graph, Names, NodeId, Operation, Program, Rewriter};
+use crate::model::{DescriptionMut, PartMut};
 use crate::ops::{Opset, registry};
 
 /// How often one pass sweeps over a body before the manager gives up and says so.
@@ -144,10 +146,28 @@ impl<'a> Manager<'a> {
         blobs: &dyn Blobs,
         observer: &mut dyn Observer,
     ) -> Result<Outcome, RunError> {
+        let part = PartMut {
+            stage: stage.to_owned(),
+            ..PartMut::alone(program)
+        };
+        self.run_part(pipeline, part, known, blobs, observer)
+    }
+
+    /// Like [`Manager::run`], for a program with its model's description, which follows what passes
+    /// do to inputs, outputs and states.
+    pub fn run_part(
+        &mut self,
+        pipeline: &Pipeline,
+        part: PartMut<'_>,
+        known: &verify::Known,
+        blobs: &dyn Blobs,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome, RunError> {
         let mut run = Run {
             manager: self,
-            program,
-            stage,
+            program: part.program,
+            description: part.description,
+            stage: &part.stage,
             blobs,
             observer,
             known,
@@ -171,17 +191,25 @@ impl<'a> Manager<'a> {
         &self,
         id: &str,
         options: &OptionMap,
-        program: &mut Program,
-        stage: &str,
+        part: PartMut<'_>,
         blobs: &dyn Blobs,
     ) -> Result<Vec<Remark>, OptionError> {
         let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
             return Ok(Vec::new());
         };
+        let mut whole = Found::default();
+        if let Some(mut matcher) = pass.whole_matcher(options)? {
+            let sweep = WholeSweep {
+                pass: pass.meta().id,
+                stage: &part.stage,
+                blobs,
+            };
+            whole = sweep.report(matcher.as_mut(), part.program, &part.description);
+        }
         let mut sweep = Sweep {
             pass: *pass,
             options,
-            stage,
+            stage: &part.stage,
             function: String::new(),
             opset: None,
             blobs,
@@ -190,14 +218,16 @@ impl<'a> Manager<'a> {
             applied: Vec::new(),
             missed: Vec::new(),
         };
-        for (name, function) in &mut program.functions {
+        for (name, function) in &mut part.program.functions {
             sweep.function.clone_from(name);
             for (opset, body) in &mut function.specializations {
                 sweep.opset = Opset::parse(opset);
                 sweep.body(&mut body.graph, &mut body.names)?;
             }
         }
-        let mut remarks = sweep.applied;
+        let mut remarks = whole.applied;
+        remarks.append(&mut sweep.applied);
+        remarks.append(&mut whole.missed);
         remarks.append(&mut sweep.missed);
         Ok(remarks)
     }
@@ -206,6 +236,7 @@ impl<'a> Manager<'a> {
 struct Run<'a, 'm> {
     manager: &'a mut Manager<'m>,
     program: &'a mut Program,
+    description: DescriptionMut<'a>,
     stage: &'a str,
     blobs: &'a dyn Blobs,
     observer: &'a mut dyn Observer,
@@ -263,7 +294,12 @@ impl Run<'_, '_> {
             .verify_each
             .then(|| verify::fingerprint(self.program));
         let started = Instant::now();
-        let (applied, missed) = self.sweep_until_settled(*pass, options)?;
+        let (mut applied, mut missed) = self.sweep_whole(*pass, options)?;
+        if !self.outcome.stopped {
+            let (more_applied, more_missed) = self.sweep_until_settled(*pass, options)?;
+            applied.extend(more_applied);
+            missed.extend(more_missed);
+        }
         let rewrites = applied.len();
         self.record(meta.id, started.elapsed(), applied, missed);
         if let Some(before) = text_before {
@@ -271,6 +307,58 @@ impl Run<'_, '_> {
         }
         self.observer.after(meta.id, self.program, rewrites);
         Ok(rewrites)
+    }
+
+    /// Lets a pass that works on whole programs do so until it finds nothing more.
+    fn sweep_whole(
+        &mut self,
+        pass: &'static dyn Pass,
+        options: &OptionMap,
+    ) -> Result<(Vec<Remark>, Vec<Remark>), RunError> {
+        let mut applied = Vec::new();
+        let Some(mut matcher) = pass.whole_matcher(options)? else {
+            return Ok((applied, Vec::new()));
+        };
+        let id = pass.meta().id;
+        if !self.stage.is_empty() {
+            let note = format!(
+                "{id} skipped: the model is a pipeline, whose stages know each other's inputs and \
+                 outputs by name"
+            );
+            if !self.outcome.notes.contains(&note) {
+                self.outcome.notes.push(note);
+            }
+            return Ok((applied, Vec::new()));
+        }
+        let sweep = WholeSweep {
+            pass: id,
+            stage: self.stage,
+            blobs: self.blobs,
+        };
+        let most = self.manager.settings.max_rewrites.unwrap_or(usize::MAX);
+        let mut refused = Vec::new();
+        for _ in 0..MAX_SWEEPS {
+            if self.manager.made >= most {
+                break;
+            }
+            let found = sweep.rewrite(
+                matcher.as_mut(),
+                self.program,
+                &mut self.description,
+                &mut refused,
+            );
+            if found.applied.is_empty() {
+                return Ok((applied, found.missed));
+            }
+            self.manager.made += found.applied.len();
+            applied.extend(found.applied);
+        }
+        self.outcome.stopped = self.manager.made >= most;
+        if !self.outcome.stopped {
+            let note = format!("{id} still found something after {MAX_SWEEPS} sweeps");
+            self.outcome.notes.push(note);
+        }
+        Ok((applied, Vec::new()))
     }
 
     fn sweep_until_settled(

@@ -4,6 +4,7 @@ use super::block::Block;
 use super::edit::{Edit, EditError};
 use super::meta::Meta;
 use super::options::{OptionError, OptionMap};
+use super::whole::WholeMatcher;
 use crate::ir::NodeId;
 
 /// A pass: one matcher that serves the report and the rewrite.
@@ -22,8 +23,22 @@ pub trait Pass: Sync {
         false
     }
 
-    /// A matcher for one sweep over one block.
-    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError>;
+    /// A matcher for one sweep over one block; one that never matches if the pass works on whole
+    /// programs.
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        let _ = options;
+        Ok(Box::new(Nowhere))
+    }
+
+    /// A matcher for whole programs, if the pass is one that changes the interface or has to see
+    /// several functions.
+    fn whole_matcher(
+        &self,
+        options: &OptionMap,
+    ) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
+        let _ = options;
+        Ok(None)
+    }
 }
 
 /// In which order a sweep visits the operations of a block.
@@ -44,6 +59,16 @@ pub trait Matcher {
 
     /// Tries to match with this operation as the root of the pattern.
     fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt;
+}
+
+/// A matcher that never matches.
+#[derive(Clone, Copy, Debug)]
+pub struct Nowhere;
+
+impl Matcher for Nowhere {
+    fn attempt(&mut self, _block: &Block<'_>, _node: NodeId) -> Attempt {
+        Attempt::NoMatch
+    }
 }
 
 /// How an attempt ended.

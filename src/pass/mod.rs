@@ -10,6 +10,7 @@ pub mod options;
 mod pipeline;
 mod remark;
 pub mod verify;
+mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,8 @@ mod tests;
 pub use block::{Blobs, Block, NoBlobs, Readable, Uniform};
 pub use edit::{Edit, EditError};
 pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable};
-pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Pass};
+pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Nowhere, Pass};
 pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
 pub use remark::{Place, Remark, RemarkKind};
+pub use whole::{Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher};

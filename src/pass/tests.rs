@@ -8,6 +8,7 @@ use crate::ir::{
     Binding, Body, BodyBuilder, DType, DraftBinding, Function, InputOrigin, NamedType, NodeId,
     OpDraft, Program, TensorType, ValueId, ValueType,
 };
+use crate::model::{Model, Origin, PartMut, Side};
 use crate::ops::Opset;
 
 /// `relu(relu(… x))`, so many of them; the last one, `y`, is the output.
@@ -148,7 +149,62 @@ static INTERFACE: Fake = Fake {
     attempt: |block, node| exchange(block, node, "relu", "abs"),
 };
 
-static FAKES: &[&dyn Pass] = &[&THERE, &BACK, &IDLE, &BREAKER, &HALFWAY, &INTERFACE];
+/// Renames the input `x` and, if told to, fails after that.
+struct Renamer {
+    meta: &'static Meta,
+    fails: bool,
+}
+
+struct RenamerMatcher {
+    fails: bool,
+}
+
+impl Pass for Renamer {
+    fn meta(&self) -> &'static Meta {
+        self.meta
+    }
+
+    fn whole_matcher(&self, _: &OptionMap) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
+        Ok(Some(Box::new(RenamerMatcher { fails: self.fails })))
+    }
+}
+
+impl WholeMatcher for RenamerMatcher {
+    fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
+        let fails = self.fails;
+        let functions = whole.program.functions.iter();
+        functions
+            .filter(|(_, function)| function.inputs.iter().any(|input| input.name == "x"))
+            .map(|(name, _)| {
+                let function = name.clone();
+                let place = [name.as_str(), "x", "input"];
+                WholeAttempt::matched(place, "x becomes renamed", move |edit| {
+                    edit.function(&function)?.rename_input("x", "renamed")?;
+                    let description = edit.description();
+                    description.rename(&function, Side::Input, "x", "renamed");
+                    description.set_user_defined("renamer", Some("was here".to_owned()));
+                    if fails {
+                        return Err(WholeError::Other("it thinks better of it".to_owned()));
+                    }
+                    Ok(())
+                })
+            })
+            .collect()
+    }
+}
+
+static RENAMER: Renamer = Renamer {
+    meta: &meta("renamer", Exactness::Interface),
+    fails: false,
+};
+static DOUBTER: Renamer = Renamer {
+    meta: &meta("doubter", Exactness::Interface),
+    fails: true,
+};
+
+static FAKES: &[&dyn Pass] = &[
+    &THERE, &BACK, &IDLE, &BREAKER, &HALFWAY, &INTERFACE, &RENAMER, &DOUBTER,
+];
 
 fn run(text: &str, program: &mut Program, settings: Settings) -> Result<Outcome, RunError> {
     let pipeline = Pipeline::parse(text, FAKES).expect("a pipeline");
@@ -267,8 +323,65 @@ fn a_report_finds_what_a_run_would_rewrite_and_changes_nothing() {
     let before = verify::fingerprint(&program);
     let manager = Manager::new(FAKES, Settings::default());
     let remarks = manager
-        .report("there", &OptionMap::new(), &mut program, "", &NoBlobs)
+        .report(
+            "there",
+            &OptionMap::new(),
+            PartMut::alone(&mut program),
+            &NoBlobs,
+        )
         .unwrap();
     assert_eq!(remarks.len(), 3);
     assert_eq!(verify::fingerprint(&program), before);
+}
+
+/// Runs a pass over a model that may have its interface changed.
+fn run_whole(id: &str, model: &mut Model) -> Outcome {
+    let settings = Settings {
+        interface_changes: true,
+        ..Settings::default()
+    };
+    let pipeline = Pipeline::parse(id, FAKES).expect("a pipeline");
+    let part = model.parts_mut().pop().expect("a program");
+    let known = verify::issues(part.program);
+    Manager::new(FAKES, settings)
+        .run_part(&pipeline, part, &known, &NoBlobs, &mut Silent)
+        .expect("it runs")
+}
+
+#[test]
+fn a_pass_over_whole_programs_changes_bodies_functions_and_description_together() {
+    let mut model = Model::for_reading(chain(2), &Origin::default());
+    let outcome = run_whole("renamer", &mut model);
+    assert_eq!(outcome.rewrites(), 1);
+    assert_eq!(
+        outcome.remarks[0].to_string(),
+        "renamer: applied at main/x (input): x becomes renamed"
+    );
+    assert_eq!(model.interface_problems(), Vec::<String>::new());
+    let interface = model.interface();
+    assert_eq!(interface.functions[0].inputs[0].name, "renamed");
+    assert_eq!(model.user_defined()["renamer"], "was here");
+    let parts = model.programs();
+    let body = parts[0].program.functions["main"].active().expect("a body");
+    let input = ValueId::first(body.graph.inputs()[0]);
+    assert_eq!(body.graph.name(input), "renamed");
+}
+
+#[test]
+fn what_a_refused_rewrite_of_a_whole_program_did_is_taken_back() {
+    let mut model = Model::for_reading(chain(2), &Origin::default());
+    let before = model.programs()[0].program.clone();
+    let outcome = run_whole("doubter", &mut model);
+    assert_eq!(outcome.rewrites(), 0);
+    assert_eq!(
+        outcome.remarks[0].to_string(),
+        "doubter: missed at main/x (input): it thinks better of it"
+    );
+    let parts = model.programs();
+    assert_eq!(
+        verify::fingerprint(parts[0].program),
+        verify::fingerprint(&before)
+    );
+    assert_eq!(model.interface().functions[0].inputs[0].name, "x");
+    assert!(!model.user_defined().contains_key("renamer"));
 }

@@ -1,4 +1,5 @@
-//! What each pass declares of its exactness, on every model and probe that it changes: an `exact` one
+//! What each pass declares of its exactness, on every model, probe and op program that it changes,
+//! alone and in the named pipelines: an `exact` one
 //! keeps every bit of every output at the program's own types, a `real` one every value in fp32 but for
 //! rounding. The cases of the passes hold the same on small programs, with special values.
 
@@ -6,22 +7,24 @@ use std::path::Path;
 
 use milwright::eval::Precision;
 use milwright::eval::script::Computed;
-use milwright::pass::{Exactness, Manager, Pass, Pipeline, Settings, Silent, verify};
+use milwright::pass::{
+    Exactness, Manager, Outcome, Pass, PassRun, Pipeline, Settings, Silent, verify,
+};
 use milwright::passes;
 use milwright::tensor::Tensor;
 
+use crate::ops::{self, OpProgram};
 use crate::{Check, Subject, beyond_scale, folders, name};
 
 /// Relative to the largest magnitude of an output: what other roundings add up to in a model.
 const ROUNDING: f64 = 1e-4;
 
+/// The pipelines that are named.
+const PIPELINES: [&str; 3] = ["default", "llm", "ane-direct"];
+
 pub(crate) fn checks(corpus: &Path) -> Vec<Check> {
     let mut checks = Vec::new();
-    for pass in passes::ALL {
-        let exactness = pass.meta().exactness;
-        if matches!(exactness, Exactness::Interface) {
-            continue;
-        }
+    for (pipeline, pass) in steps() {
         for set in ["models", "probes"] {
             for folder in folders(&corpus.join(set)) {
                 let arrays = ["calls.npz", "io.npz"];
@@ -30,9 +33,13 @@ pub(crate) fn checks(corpus: &Path) -> Vec<Check> {
                     continue;
                 };
                 checks.push(Check {
-                    id: format!("exactness::{}::{set}::{}", pass.meta().id, name(&folder)),
+                    id: format!("exactness::{pipeline}::{set}::{}", name(&folder)),
                     ops: String::new(),
-                    run: Box::new(move || run(*pass, &folder, arrays)),
+                    run: Box::new(move || {
+                        let model = folder.join("model.mlpackage");
+                        let subject = Subject::open(&model, &folder.join(arrays))?;
+                        keeps(&subject, pipeline, pass)
+                    }),
                 });
             }
         }
@@ -40,13 +47,60 @@ pub(crate) fn checks(corpus: &Path) -> Vec<Check> {
     checks
 }
 
-fn run(pass: &dyn Pass, folder: &Path, arrays: &str) -> Result<(), String> {
-    let subject = Subject::open(&folder.join("model.mlpackage"), &folder.join(arrays))?;
+/// Each pass and each named pipeline on the programs of coremltools' own op tests: one check for each
+/// program.
+pub(crate) fn checks_of_ops(folder: &Path) -> Vec<Check> {
+    let check = |program: OpProgram| Check {
+        id: format!("exactness::ops::{}", program.id),
+        ops: program.ops,
+        run: Box::new(move || {
+            let model = program.folder.join("model.mlpackage");
+            let subject = Subject::open(&model, &program.folder.join("io.npz"))?;
+            for (pipeline, pass) in steps() {
+                keeps(&subject, pipeline, pass).map_err(|why| format!("{pipeline}: {why}"))?;
+            }
+            Ok(())
+        }),
+    };
+    ops::programs(folder).into_iter().map(check).collect()
+}
+
+/// The passes that keep the interface, each alone, and the named pipelines.
+fn steps() -> impl Iterator<Item = (&'static str, Option<&'static dyn Pass>)> {
+    let keeps = |pass: &&&dyn Pass| pass.meta().exactness != Exactness::Interface;
+    let passes = passes::ALL.iter().filter(keeps);
+    let passes = passes.map(|pass| (pass.meta().id, Some(*pass)));
+    passes.chain(PIPELINES.map(|pipeline| (pipeline, None)))
+}
+
+/// The least exact of the passes that rewrote something.
+fn exactness(outcome: &Outcome) -> Exactness {
+    let fired = outcome.passes.iter().filter(|run| run.rewrites > 0);
+    let exactness = |run: &PassRun| passes::by_id(run.id).map(|pass| pass.meta().exactness);
+    let rank = |exactness: &Exactness| match exactness {
+        Exactness::Exact => (0, 0.0),
+        Exactness::Real => (1, 0.0),
+        Exactness::Approx(bound) => (2, *bound),
+        Exactness::Interface => (3, 0.0),
+    };
+    fired
+        .filter_map(exactness)
+        .max_by(|a, b| rank(a).partial_cmp(&rank(b)).expect("bounds are numbers"))
+        .unwrap_or(Exactness::Exact)
+}
+
+/// Whether a pass or pipeline keeps what a program computes as exactly as it declares.
+fn keeps(subject: &Subject, pipeline: &str, pass: Option<&dyn Pass>) -> Result<(), String> {
     let before = subject.part().program;
     let mut after = before.clone();
     let known = verify::issues(before);
-    let steps = Pipeline::parse(pass.meta().id, passes::ALL).map_err(|error| error.to_string())?;
-    let outcome = Manager::new(passes::ALL, Settings::default())
+    let steps = Pipeline::parse(pipeline, passes::ALL).map_err(|error| error.to_string())?;
+    let settings = Settings {
+        // The cases of the passes check each step; here the end is what counts.
+        verify_each: false,
+        ..Settings::default()
+    };
+    let outcome = Manager::new(passes::ALL, settings)
         .run(
             &steps,
             &mut after,
@@ -60,7 +114,7 @@ fn run(pass: &dyn Pass, folder: &Path, arrays: &str) -> Result<(), String> {
         return Ok(());
     }
     let start = subject.starting_states();
-    let exactness = pass.meta().exactness;
+    let exactness = pass.map_or_else(|| exactness(&outcome), |pass| pass.meta().exactness);
     // At the program's own types, or in real arithmetic.
     let precision = match exactness {
         Exactness::Exact => Precision::Fp16,

@@ -5,7 +5,7 @@
 //! - `models::…`: whole models, with the outputs of PyTorch or ONNX Runtime.
 //! - `probes::…`: programs that coremltools' passes break, with the right outputs by numpy and torch;
 //!   before and after our pipelines.
-//! - `exactness::…`: each pass of ours on each model and probe.
+//! - `exactness::…`: each pass of ours and each pipeline on each model, probe and op program.
 //! - `hostile::…`: the op programs on inputs that nobody meant.
 //! - `types::…`: every package, against the verifier.
 //! - `peer::…`: programs before and after a pass of coremltools, which should be equivalent.
@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         checks.extend(probes::checks(&corpus.join("probes")));
         checks.extend(peer::checks(&corpus.join("passes")));
         checks.extend(exactness::checks(&corpus));
+        checks.extend(exactness::checks_of_ops(&corpus.join("ops")));
         checks.extend(hostile::checks(&corpus.join("ops")));
         checks.extend(types::checks(&corpus));
     }

@@ -1,7 +1,7 @@
 //! The programs of coremltools' own op tests.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use milwright::eval::Precision;
 use milwright::eval::compare::{Tolerance, closeness};
@@ -10,6 +10,24 @@ use milwright::eval::npz::Arrays;
 use crate::{Check, Subject};
 
 pub(crate) fn checks(folder: &Path) -> Vec<Check> {
+    let programs = programs(folder).into_iter();
+    let check = |program: OpProgram| Check {
+        id: format!("ops::{}", program.id),
+        ops: program.ops,
+        run: Box::new(move || run(&program.folder, program.tolerance)),
+    };
+    programs.map(check).collect()
+}
+
+/// A program of the index that coremltools converts.
+pub(crate) struct OpProgram {
+    pub(crate) id: String,
+    pub(crate) folder: PathBuf,
+    pub(crate) ops: String,
+    tolerance: Tolerance,
+}
+
+pub(crate) fn programs(folder: &Path) -> Vec<OpProgram> {
     let text = fs::read_to_string(folder.join("INDEX.tsv")).expect("the corpus has an index");
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("a header").split('\t').collect();
@@ -20,16 +38,15 @@ pub(crate) fn checks(folder: &Path) -> Vec<Check> {
         .map(|line| line.split('\t').collect::<Vec<_>>())
         .filter(|cells| cells[status] == "ok")
         .map(|cells| {
-            let folder = folder.join(cells[id]);
             let number = |column: usize| cells[column].parse().expect("a number");
-            let tolerance = Tolerance {
-                relative: number(relative),
-                absolute: number(absolute),
-            };
-            Check {
-                id: format!("ops::{}", cells[id]),
+            OpProgram {
+                id: cells[id].to_owned(),
+                folder: folder.join(cells[id]),
                 ops: cells[ops].to_owned(),
-                run: Box::new(move || run(&folder, tolerance)),
+                tolerance: Tolerance {
+                    relative: number(relative),
+                    absolute: number(absolute),
+                },
             }
         })
         .collect()

@@ -1,6 +1,10 @@
 //! What must hold of every case, whatever the pass.
 
+use std::collections::BTreeMap;
+
+use milwright::eval::states::StateMap;
 use milwright::ir::Program;
+use milwright::model::{Model, Origin};
 use milwright::pass::{
     Exactness, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, verify,
 };
@@ -8,6 +12,9 @@ use milwright::text::{PrintOptions, diff, parse, program_text};
 
 use crate::case::Case;
 use crate::{evaluate, package};
+
+/// The entry of the metadata that each new description has.
+const WRITTEN_BY: &str = "com.milwright.version";
 
 /// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
 ///
@@ -19,23 +26,50 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     reads_back(case, &before)?;
     package::survives(case, &case.program, &before)?;
 
-    let mut program = case.program.clone();
-    let outcome = run(case, passes, &mut program)?;
+    let mut model = Model::for_reading(case.program.clone(), &Origin::default());
+    let described = model.interface_problems();
+    let outcome = run(case, passes, &mut model)?;
+    let program = program(&model)?;
     let after = print(case, &program);
+    if let Some(problem) = model.interface_problems().first()
+        && !described.contains(problem)
+    {
+        return Err(format!("the description does not follow: {problem}"));
+    }
     known_issues(case, &program, "after")?;
     reads_back(case, &after)?;
     package::survives(case, &program, &after)?;
     meant(case, &outcome, before != after)?;
 
-    let computed = program.clone();
-    let again = run(case, passes, &mut program)?;
-    if again.rewrites() > 0 || print(case, &program) != after {
-        let change = diff::changed_lines(&after, &print(case, &program), 1);
+    let metadata = model.user_defined();
+    let again = run(case, passes, &mut model)?;
+    let printed = print(case, &self::program(&model)?);
+    if again.rewrites() > 0 || printed != after || model.user_defined() != metadata {
+        let change = diff::changed_lines(&after, &printed, 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
     let exactness = exactness(case, passes)?;
-    evaluate::equivalent(case, &case.program, &computed, exactness)?;
-    Ok(report(&outcome, &before, &after))
+    let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
+    evaluate::equivalent(case, &case.program, &program, exactness, &map)?;
+    Ok(report(&outcome, &before, &after) + &added(&metadata))
+}
+
+/// The only program of a case's model.
+fn program(model: &Model) -> Result<Program, String> {
+    let mut parts = model.programs().into_iter();
+    let part = parts.next().ok_or("there is no program")?;
+    Ok(part.program.clone())
+}
+
+/// What a pass put into the metadata.
+fn added(metadata: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    for (key, value) in metadata {
+        if key != WRITTEN_BY {
+            text.push_str(&format!("\nmetadata {key}: {value}\n"));
+        }
+    }
+    text
 }
 
 /// How exact the pass says that it is.
@@ -87,26 +121,16 @@ pub(crate) fn reads_back(case: &Case, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn run(
-    case: &Case,
-    passes: &[&'static dyn Pass],
-    program: &mut Program,
-) -> Result<Outcome, String> {
+fn run(case: &Case, passes: &[&'static dyn Pass], model: &mut Model) -> Result<Outcome, String> {
     let settings = Settings {
         interface_changes: true,
         verify_each: true,
         ..Settings::default()
     };
-    let known = verify::issues(program);
+    let part = model.parts_mut().pop().ok_or("there is no program")?;
+    let known = verify::issues(part.program);
     let outcome = Manager::new(passes, settings)
-        .run(
-            &case.pipeline,
-            program,
-            "",
-            &known,
-            &case.blobs,
-            &mut Silent,
-        )
+        .run_part(&case.pipeline, part, &known, &case.blobs, &mut Silent)
         .map_err(|error| error.to_string())?;
     match outcome.notes.first() {
         Some(note) => Err(note.clone()),

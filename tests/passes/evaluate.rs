@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use half::f16;
+use milwright::eval::states::StateMap;
 use milwright::eval::{self, ConstantError, Interpreter, Options, Precision, States, Unobserved};
 use milwright::ir::{BlobRef, DType, NamedType, Program, ValueType};
 use milwright::ops::{Datum, StateCell};
@@ -15,6 +16,7 @@ use milwright::pass::{Blobs as _, Exactness};
 use milwright::tensor::{Packed, Tensor};
 
 use crate::case::{Case, Weights};
+use crate::states;
 
 /// What unknown sizes become.
 const UNKNOWN: u64 = 3;
@@ -56,12 +58,10 @@ pub(crate) fn equivalent(
     before: &Program,
     after: &Program,
     exactness: Exactness,
+    map: &StateMap,
 ) -> Result<(), String> {
-    if exactness == Exactness::Interface {
-        return Ok(());
-    }
     let (precision, rounding) = match exactness {
-        Exactness::Exact => (Precision::Fp16, 0.0),
+        Exactness::Exact | Exactness::Interface => (Precision::Fp16, 0.0),
         _ if case.in_half => (Precision::Fp16, HALF_ROUNDING),
         _ => (Precision::Fp32, ROUNDING),
     };
@@ -69,7 +69,14 @@ pub(crate) fn equivalent(
         let mut evaluated = 0;
         let mut failure = String::new();
         for sample in SAMPLES {
-            let old = match outputs(case, before, function, sample, precision) {
+            let start = match Start::of(before, function, sample) {
+                Ok(start) => start,
+                Err(error) => {
+                    failure = error;
+                    continue;
+                }
+            };
+            let old = match outputs(case, before, function, &start, precision) {
                 Ok(outputs) => outputs,
                 Err(error) => {
                     failure = error;
@@ -77,8 +84,12 @@ pub(crate) fn equivalent(
                 }
             };
             let place = format!("{sample:?}, function `{function}`");
-            let new = outputs(case, after, function, sample, precision)
+            let new = start
+                .moved(after, function, map)
+                .and_then(|moved| outputs(case, after, function, &moved, precision))
                 .map_err(|error| format!("{place}: it runs before and not after: {error}"))?;
+            let new = states::restored(new, function, &start.states, map)
+                .map_err(|error| format!("{place}: {error}"))?;
             evaluated += 1;
             compare(&old, &new, exactness, sample, rounding)
                 .map_err(|why| format!("{place}: {why}"))?;
@@ -104,7 +115,7 @@ fn outputs(
     case: &Case,
     program: &Program,
     function: &str,
-    sample: Sample,
+    start: &Start,
     precision: Precision,
 ) -> Result<BTreeMap<String, Tensor>, String> {
     let options = Options {
@@ -112,24 +123,10 @@ fn outputs(
         ..Options::new(precision.numerics())
     };
     let interpreter = Interpreter::with_blobs(program, Data(&case.blobs), options);
-    let mut inputs = BTreeMap::new();
-    let mut states = States::new();
-    for input in &program.functions[function].inputs {
-        if let Some(state) = input.ty.as_ref().and_then(ValueType::as_state) {
-            let value = tensor(
-                &NamedType {
-                    name: input.name.clone(),
-                    ty: Some(state.clone().into()),
-                },
-                sample,
-            )?;
-            states.insert(input.name.clone(), StateCell::new(value));
-        } else {
-            inputs.insert(input.name.clone(), tensor(input, sample)?);
-        }
-    }
+    let cell = |(name, value): (&String, &Tensor)| (name.clone(), StateCell::new(value.clone()));
+    let states: States = start.states.iter().map(cell).collect();
     let results = interpreter
-        .run(function, &inputs, &states, &mut Unobserved)
+        .run(function, &start.inputs, &states, &mut Unobserved)
         .map_err(|error| error.to_string())?;
     let mut outputs = BTreeMap::new();
     for (name, result) in results {
@@ -141,6 +138,38 @@ fn outputs(
         outputs.insert(format!("state {name}"), state.read());
     }
     Ok(outputs)
+}
+
+/// What a call starts with.
+struct Start {
+    inputs: BTreeMap<String, Tensor>,
+    states: BTreeMap<String, Tensor>,
+}
+
+impl Start {
+    fn of(program: &Program, function: &str, sample: Sample) -> Result<Self, String> {
+        let (mut inputs, mut states) = (BTreeMap::new(), BTreeMap::new());
+        for input in &program.functions[function].inputs {
+            if let Some(state) = input.ty.as_ref().and_then(ValueType::as_state) {
+                let named = NamedType {
+                    name: input.name.clone(),
+                    ty: Some(state.clone().into()),
+                };
+                states.insert(input.name.clone(), tensor(&named, sample)?);
+            } else {
+                inputs.insert(input.name.clone(), tensor(input, sample)?);
+            }
+        }
+        Ok(Self { inputs, states })
+    }
+
+    /// The same for the program after the pass, whose states may hold those of before.
+    fn moved(&self, after: &Program, function: &str, map: &StateMap) -> Result<Self, String> {
+        Ok(Self {
+            inputs: self.inputs.clone(),
+            states: states::moved(&self.states, after, function, map)?,
+        })
+    }
 }
 
 /// A value for an input. Integers are small, so that many of them are indices.

@@ -1,0 +1,302 @@
+//! Matching and rewriting whole programs: what changes a function's inputs, outputs or states, or
+//! can only be seen by looking at several functions.
+//!
+//! A [`Pass`](super::Pass) whose pattern is more than the surroundings of one operation gives a
+//! [`WholeMatcher`]. The manager asks it for all attempts, makes the first match's rewrite, and asks
+//! again until there is no match. A rewrite changes three things together: the function's inputs
+//! (with each of its bodies), the bodies' operations, and the model's description.
+
+use super::block::{Blobs, Block};
+use super::edit::{Edit, EditError};
+use super::manager::is_erasable;
+use super::remark::{Place, Remark, RemarkKind};
+use crate::ir::{Body, Function, InterfaceError, NodeId, Program, Rewriter};
+use crate::model::{DescribeError, DescriptionMut, Interface};
+use crate::ops::Opset;
+
+/// What a matcher of whole programs sees.
+pub struct Whole<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// What the model's description says of it; empty for a program that stands alone.
+    pub interface: &'a Interface,
+    /// The metadata that the model's author, or an earlier pass, defined.
+    pub metadata: &'a std::collections::BTreeMap<String, String>,
+    /// The weight files.
+    pub blobs: &'a dyn Blobs,
+}
+
+impl<'a> Whole<'a> {
+    /// The outermost block of a body: of this function, for this opset.
+    pub fn block(&self, function: &str, opset: &str) -> Option<Block<'a>> {
+        let function = self.program.functions.get(function)?;
+        let body = function.specializations.get(opset)?;
+        Some(Block {
+            graph: &body.graph,
+            outer: None,
+            opset: Opset::parse(opset),
+            blobs: self.blobs,
+        })
+    }
+}
+
+/// Looks for matches in a whole program.
+pub trait WholeMatcher {
+    /// All matches and near matches.
+    fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt>;
+}
+
+/// A match or a near match in a whole program.
+pub struct WholeAttempt {
+    /// The function; empty if it is none in particular.
+    pub function: String,
+    /// What it is about: an operation, an input, a state, an output; empty for the function itself.
+    pub op: String,
+    /// The operation's type, or `state`, `input`, `output`, `function`, `program`.
+    pub op_type: String,
+    /// How the attempt ended.
+    pub end: WholeEnd,
+}
+
+/// How an attempt on a whole program ended.
+pub enum WholeEnd {
+    /// What stopped it.
+    Missed(String),
+    /// A match.
+    Match {
+        /// What was found and what it becomes, in one line.
+        what: String,
+        /// Makes the change.
+        apply: WholeApply,
+    },
+}
+
+/// The rewrite of a match in a whole program.
+pub type WholeApply = Box<dyn FnOnce(&mut WholeEdit<'_>) -> Result<(), WholeError>>;
+
+impl WholeAttempt {
+    /// A match with its rewrite. `place` is function, operation and the operation's type.
+    pub fn matched(
+        place: [&str; 3],
+        what: impl Into<String>,
+        apply: impl FnOnce(&mut WholeEdit<'_>) -> Result<(), WholeError> + 'static,
+    ) -> Self {
+        let end = WholeEnd::Match {
+            what: what.into(),
+            apply: Box::new(apply),
+        };
+        Self::at(place, end)
+    }
+
+    /// A near match.
+    pub fn missed(place: [&str; 3], why: impl Into<String>) -> Self {
+        Self::at(place, WholeEnd::Missed(why.into()))
+    }
+
+    fn at([function, op, op_type]: [&str; 3], end: WholeEnd) -> Self {
+        Self {
+            function: function.to_owned(),
+            op: op.to_owned(),
+            op_type: op_type.to_owned(),
+            end,
+        }
+    }
+
+    fn place(&self, stage: &str) -> Place {
+        Place {
+            stage: stage.to_owned(),
+            function: self.function.clone(),
+            op: self.op.clone(),
+            op_type: self.op_type.clone(),
+        }
+    }
+}
+
+/// Why a rewrite of a whole program could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WholeError {
+    /// A change of operations.
+    #[error(transparent)]
+    Edit(#[from] EditError),
+    /// A change of inputs or outputs.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// A change of the description.
+    #[error(transparent)]
+    Describe(#[from] DescribeError),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Makes one rewrite of a whole program.
+///
+/// Unlike the rewrite of one operation it is not undone if it stops half way, but the manager then
+/// puts the program back as it was, so that a refusal at any point is harmless.
+pub struct WholeEdit<'a> {
+    program: &'a mut Program,
+    description: &'a mut DescriptionMut<'a>,
+    pass: &'static str,
+}
+
+impl<'a> WholeEdit<'a> {
+    /// The program as it is now.
+    pub fn program(&self) -> &Program {
+        self.program
+    }
+
+    /// The functions, for changes of inputs and outputs.
+    pub fn function(&mut self, name: &str) -> Result<&mut Function, WholeError> {
+        self.program
+            .functions
+            .get_mut(name)
+            .ok_or_else(|| WholeError::Other(format!("there is no function `{name}`")))
+    }
+
+    /// The model's description, to follow what is done to the functions.
+    pub fn description(&mut self) -> &mut DescriptionMut<'a> {
+        self.description
+    }
+
+    /// Rewrites operations of one body beside the operation `anchor`, as a pass over blocks does:
+    /// new operations take their place and their names from it.
+    pub fn at<T>(
+        &mut self,
+        function: &str,
+        opset: &str,
+        anchor: NodeId,
+        rewrite: impl FnOnce(&mut Edit<'_>) -> Result<T, EditError>,
+    ) -> Result<T, WholeError> {
+        let pass = self.pass;
+        let parsed = Opset::parse(opset).ok_or_else(|| {
+            WholeError::Other("the opset is newer than those milwright knows".to_owned())
+        })?;
+        let Body { graph, names } = self
+            .function(function)?
+            .specializations
+            .get_mut(opset)
+            .ok_or_else(|| WholeError::Other(format!("`{function}` has no body for {opset}")))?;
+        let mut edit = Edit::new(
+            Rewriter::new(graph, names, pass, anchor, is_erasable),
+            parsed,
+        );
+        let result = rewrite(&mut edit);
+        edit.finish();
+        Ok(result?)
+    }
+}
+
+/// What a sweep over a whole program found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) applied: Vec<Remark>,
+    pub(super) missed: Vec<Remark>,
+}
+
+/// One pass over one whole program.
+pub(super) struct WholeSweep<'a> {
+    pub(super) pass: &'static str,
+    pub(super) stage: &'a str,
+    pub(super) blobs: &'a dyn Blobs,
+}
+
+impl WholeSweep<'_> {
+    fn attempts(
+        &self,
+        matcher: &mut dyn WholeMatcher,
+        program: &Program,
+        description: &DescriptionMut<'_>,
+    ) -> Vec<WholeAttempt> {
+        let whole = Whole {
+            program,
+            interface: &description.interface(),
+            metadata: &description.user_defined(),
+            blobs: self.blobs,
+        };
+        matcher.attempts(&whole)
+    }
+
+    /// All matches and near matches, without changing anything.
+    pub(super) fn report(
+        &self,
+        matcher: &mut dyn WholeMatcher,
+        program: &Program,
+        description: &DescriptionMut<'_>,
+    ) -> Found {
+        let mut found = Found::default();
+        for attempt in self.attempts(matcher, program, description) {
+            let place = attempt.place(self.stage);
+            match attempt.end {
+                WholeEnd::Match { what, .. } => {
+                    found
+                        .applied
+                        .push(self.remark(RemarkKind::Applied, place, what));
+                }
+                WholeEnd::Missed(why) => {
+                    found
+                        .missed
+                        .push(self.remark(RemarkKind::Missed, place, why));
+                }
+            }
+        }
+        found
+    }
+
+    /// Makes the rewrite of the first match; what is missed besides. No rewrite if there is no match
+    /// or it was refused.
+    pub(super) fn rewrite(
+        &self,
+        matcher: &mut dyn WholeMatcher,
+        program: &mut Program,
+        description: &mut DescriptionMut<'_>,
+        refused: &mut Vec<Place>,
+    ) -> Found {
+        let mut found = Found::default();
+        for attempt in self.attempts(matcher, program, description) {
+            let place = attempt.place(self.stage);
+            match attempt.end {
+                WholeEnd::Match { what, apply } => {
+                    if !found.applied.is_empty() || refused.contains(&place) {
+                        continue;
+                    }
+                    let before = (program.clone(), description.snapshot());
+                    let result = apply(&mut WholeEdit {
+                        program: &mut *program,
+                        description: &mut description.reborrow(),
+                        pass: self.pass,
+                    });
+                    match result {
+                        Ok(()) => found
+                            .applied
+                            .push(self.remark(RemarkKind::Applied, place, what)),
+                        Err(error) => {
+                            *program = before.0;
+                            description.restore(before.1);
+                            refused.push(place.clone());
+                            let why = error.to_string();
+                            found
+                                .missed
+                                .push(self.remark(RemarkKind::Missed, place, why));
+                        }
+                    }
+                }
+                WholeEnd::Missed(why) => {
+                    found
+                        .missed
+                        .push(self.remark(RemarkKind::Missed, place, why));
+                }
+            }
+        }
+        found
+    }
+
+    fn remark(&self, kind: RemarkKind, place: Place, what: String) -> Remark {
+        Remark {
+            kind,
+            pass: self.pass,
+            place,
+            what,
+            stopped_at: None,
+        }
+    }
+}
