@@ -30,6 +30,8 @@ mod gelu_tanh;
 mod linear_to_conv;
 #[path = "placement/name-immediates/mod.rs"]
 mod name_immediates;
+#[path = "placement/order-interface/mod.rs"]
+mod order_interface;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
@@ -46,6 +48,8 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "placement/uniform-interface/mod.rs"]
+mod uniform_interface;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -69,8 +73,10 @@ pub static ALL: &[&dyn Pass] = &[
     &eliminate_concat::EliminateConcat,
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
+    &order_interface::OrderInterface,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
+    &uniform_interface::UniformInterface,
 ];
 
 /// The pass with this id.

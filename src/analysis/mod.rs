@@ -1,8 +1,5 @@
-//! What several passes need to see in a graph, and lint rules too.
-//!
-//! Each module recognises one thing, in the spellings that converters emit, and says what it found as
-//! a struct. None changes anything, and none looks at more of the graph than the neighbourhood of the
-//! operation it is asked about.
+//! What several passes and lint rules need to see: patterns larger than one operation, found in the
+//! graph and never by name. Each module says which spellings it covers.
 
 pub mod joined;
 pub mod product;

@@ -18,6 +18,7 @@ pub mod npz;
 mod precision;
 mod runner;
 pub mod script;
+pub mod ports;
 pub mod states;
 mod typed;
 pub mod verify;

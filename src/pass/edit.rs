@@ -122,6 +122,29 @@ impl<'a> Edit<'a> {
         }
     }
 
+    /// The types of the results of an existing operation by the types that its operands have now;
+    /// `None` if there is no rule.
+    pub fn inferred(&self, node: NodeId) -> Result<Option<Vec<ValueType>>, EditError> {
+        let Some(op) = self.graph().op(node) else {
+            return Ok(None);
+        };
+        let arguments = op
+            .arguments()
+            .iter()
+            .map(|argument| (argument.parameter.clone(), argument.bindings.clone()))
+            .collect();
+        match self.infer(op.op_type(), &arguments, op.attributes()) {
+            Ok(types) => Ok(Some(types)),
+            Err(EditError::NoRule(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps an operation that this rewrite made although nothing uses it yet.
+    pub fn keep(&mut self, node: NodeId) {
+        self.rewriter.keep(node);
+    }
+
     /// Makes a const operation.
     pub fn constant(&mut self, value: Value) -> Binding {
         Binding::Value(self.rewriter.constant(value))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use milwright::eval::ports::PortMap;
 use milwright::eval::states::StateMap;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
@@ -50,7 +51,8 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     }
     let exactness = exactness(case, passes)?;
     let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
-    evaluate::equivalent(case, &case.program, &program, exactness, &map)?;
+    let ports = PortMap::of(&metadata).map_err(|error| error.to_string())?;
+    evaluate::equivalent(case, &case.program, &program, exactness, (&map, &ports))?;
     Ok(report(&outcome, &before, &after) + &added(&metadata))
 }
 
