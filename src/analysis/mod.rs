@@ -5,13 +5,16 @@
 //! operation it is asked about.
 
 pub mod attention;
+pub mod joined;
 pub mod mask;
 pub mod norm;
+pub mod product;
 pub mod range;
 pub mod repeat;
 pub mod residual;
 pub mod rotate;
 pub mod state;
+pub mod weight;
 
 #[cfg(test)]
 mod sample;
