@@ -32,6 +32,8 @@ mod precise_silu;
 mod remove_noops;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sink-attention-scale/mod.rs"]
+mod sink_attention_scale;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "numerics/stable-log-softmax/mod.rs"]
@@ -40,6 +42,8 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "numerics/wide-topk-index/mod.rs"]
+mod wide_topk_index;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -57,9 +61,11 @@ pub static ALL: &[&dyn Pass] = &[
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
     &safe_rmsnorm::SafeRmsNorm,
+    &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &split_conv_bias::SplitConvBias,
 ];

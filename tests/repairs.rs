@@ -569,3 +569,105 @@ fn the_residual_streams_of_models_are_found() {
         assert_eq!(others.count(), 0, "{model}: all readers are norms");
     }
 }
+
+/// A program of text, with its first output for an input.
+fn of_text(program: &Program, x: Tensor) -> Vec<f64> {
+    let options = Options::new(Precision::Fp16.numerics());
+    let interpreter = Interpreter::with_blobs(program, Readable(&NoBlobs), options);
+    let results = interpreter
+        .run("main", &one("x", x), &States::new(), &mut Unobserved)
+        .expect("it runs");
+    match results.into_iter().next() {
+        Some((_, Datum::Tensor(tensor))) => tensor.to_f64().expect("numbers"),
+        _ => panic!("no output"),
+    }
+}
+
+/// The sketch of report R17 names int32, which the interpreter does not wrap as the hardware of the
+/// report does; so this is its program with the uint16 that coremltools writes, and a squeezed argmax.
+#[test]
+fn r17_indices_that_wrap() {
+    let index = 69_000;
+    for (operations, wrapped) in [
+        (
+            "tensor<fp16, [1, 1]> v, tensor<uint16, [1, 1]> i = topk(x = x, k = int32(1), axis = int32(-1), output_indices_dtype = string(\"uint16\"));\n\
+             tensor<int32, [1, 1]> y = cast(x = i, dtype = string(\"int32\"));\n",
+            index - 65_536,
+        ),
+        (
+            "tensor<int32, [1, 1]> a = reduce_argmax(x = x, axis = int32(-1), keep_dims = bool(true));\n\
+             tensor<int16, [1, 1]> n = cast(x = a, dtype = string(\"int16\"));\n\
+             tensor<int16, [1]> s = squeeze(x = n, axes = tensor<int32, [1]>([1]));\n\
+             tensor<int32, [1]> y = cast(x = s, dtype = string(\"int32\"));\n",
+            index - 65_536,
+        ),
+    ] {
+        let source = format!(
+            "program(1.3)\n{{\n func main<ios18>(tensor<fp16, [1, 70000]> x) {{\n{operations}}} -> (y);\n}}\n"
+        );
+        let parsed = parse(&source, "indices").unwrap_or_else(|errors| panic!("{errors:?}"));
+        let x = || half(&[1, 70_000], |at| if at == index { 2.0 } else { 1.0 });
+        assert_eq!(of_text(&parsed.program, x()), [wrapped as f64]);
+        let mut after = parsed.program.clone();
+        let steps = Pipeline::parse("wide-topk-index", passes::ALL).expect("a pipeline");
+        let known = verify::issues(&after);
+        Manager::new(passes::ALL, Settings::default())
+            .run(&steps, &mut after, "", &known, &NoBlobs, &mut Silent)
+            .expect("the pass runs");
+        assert_eq!(of_text(&after, x()), [index as f64]);
+    }
+}
+
+#[test]
+fn r17_as_it_is_sketched_is_right_and_stays() {
+    let Some(file) = open("bugs/R17_topk_big_vocab.mlpackage") else {
+        return;
+    };
+    let program = file.model.programs().remove(0).program;
+    let (_, rewrites) = repaired(&file, program, "wide-topk-index");
+    assert_eq!(rewrites, 0);
+}
+
+#[test]
+fn r62_integers_that_a_gather_narrows() {
+    let Some(file) = open("bugs/R62_gather_int32_to_int16.mlpackage") else {
+        return;
+    };
+    let program = file.model.programs().remove(0).program;
+    let x = one(
+        "x",
+        Tensor::ints(DType::Int32, vec![4], vec![70_000, 1, 2, 3]),
+    );
+    assert_eq!(
+        run(&file, program, Precision::Fp16, &x),
+        [70_000.0 - 65_536.0]
+    );
+    let (after, rewrites) = repaired(&file, program, "wide-topk-index");
+    assert_eq!(rewrites, 1);
+    assert_eq!(run(&file, &after, Precision::Fp16, &x), [70_000.0]);
+}
+
+/// Products of queries and keys beyond fp16, whose scaled scores are ordinary numbers.
+#[test]
+fn scores_that_overflow_before_their_scale() {
+    let source = "program(1.3)\n{\n func main<ios18>(tensor<fp16, [1, 4, 64]> x) {\n\
+        tensor<fp16, [1, 4, 4]> s = matmul(x = x, y = x, transpose_y = bool(true));\n\
+        tensor<fp16, [1, 4, 4]> y = mul(x = s, y = fp16(0.125));\n} -> (y);\n}\n";
+    let parsed = parse(source, "scores").unwrap_or_else(|errors| panic!("{errors:?}"));
+    let x = || half(&[1, 4, 64], |index| 40.0 + noise(index));
+    let infinite = |values: &[f64]| values.iter().filter(|value| value.is_infinite()).count();
+    assert_eq!(infinite(&of_text(&parsed.program, x())), 16);
+    let mut after = parsed.program.clone();
+    let steps = Pipeline::parse("sink-attention-scale", passes::ALL).expect("a pipeline");
+    let known = verify::issues(&after);
+    Manager::new(passes::ALL, Settings::default())
+        .run(&steps, &mut after, "", &known, &NoBlobs, &mut Silent)
+        .expect("the pass runs");
+    let scores = of_text(&after, x());
+    assert!(
+        scores
+            .iter()
+            .all(|score| (12_000.0..14_000.0).contains(score)),
+        "{scores:?}"
+    );
+}
