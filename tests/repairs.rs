@@ -119,24 +119,24 @@ enum Right {
 
 /// Wrong before and right after the passes, in this precision.
 #[track_caller]
-fn is_repaired(package: &str, pipeline: &str, precision: Precision, inputs: Arrays, right: Right) {
+fn is_repaired(package: &str, pipeline: &str, precision: Precision, inputs: &Arrays, right: Right) {
     let Some(file) = open(package) else {
         return;
     };
     let part = file.model.programs().remove(0);
     let right = match right {
-        Right::Fp32 => run(&file, part.program, Precision::Fp32, &inputs),
+        Right::Fp32 => run(&file, part.program, Precision::Fp32, inputs),
         Right::Values(values) => values,
     };
     assert!(
         right.iter().all(|value| value.is_finite()),
         "what is right is finite"
     );
-    let before = distance(&run(&file, part.program, precision, &inputs), &right);
+    let before = distance(&run(&file, part.program, precision, inputs), &right);
     assert!(before > WRONG, "before, it is off by {before:e} only");
     let (after, rewrites) = repaired(&file, part.program, pipeline);
     assert!(rewrites > 0, "nothing is rewritten");
-    let after = distance(&run(&file, &after, precision, &inputs), &right);
+    let after = distance(&run(&file, &after, precision, inputs), &right);
     assert!(
         after <= ROUNDING,
         "after, it is off by {after:e}; before by {before:e}"
@@ -187,7 +187,7 @@ fn r01_softplus_of_large_numbers() {
         "bugs/R01_softplus.mlpackage",
         passes,
         Precision::Ane,
-        one("x", x),
+        &one("x", x),
         Right::Fp32,
     );
 }
@@ -200,7 +200,7 @@ fn r02_mish_of_large_numbers() {
         "bugs/R02_mish.mlpackage",
         passes,
         Precision::Ane,
-        one("x", x),
+        &one("x", x),
         Right::Fp32,
     );
 }
@@ -236,7 +236,7 @@ fn r04_rms_norm_of_a_row_with_a_peak() {
             package,
             &passes,
             Precision::Fp16,
-            one("x", x.clone()),
+            &one("x", x.clone()),
             Right::Fp32,
         );
     }
@@ -256,7 +256,7 @@ fn r05_rms_norm_scaled_by_its_magnitude() {
         for form in ["layer-norm", "max-scale", "prescale"] {
             let passes = format!("safe-rmsnorm{{form={form}}}");
             let right = Right::Values(right.clone());
-            is_repaired(package, &passes, precision, one("x", x.clone()), right);
+            is_repaired(package, &passes, precision, &one("x", x.clone()), right);
         }
     }
 }
@@ -277,7 +277,7 @@ fn r06_and_r07_infinity_times_zero_in_a_mask() {
         package,
         "finite-masks",
         Precision::Fp16,
-        inputs,
+        &inputs,
         Right::Values(right),
     );
 
@@ -292,7 +292,7 @@ fn r06_and_r07_infinity_times_zero_in_a_mask() {
         package,
         "finite-masks",
         Precision::Fp16,
-        inputs,
+        &inputs,
         Right::Values(right),
     );
 }
@@ -310,7 +310,7 @@ fn r08_a_row_in_which_all_is_masked() {
         package,
         "finite-masks",
         Precision::Fp16,
-        inputs,
+        &inputs,
         Right::Values(right),
     );
 }
@@ -325,7 +325,7 @@ fn r11_the_variance_of_a_group() {
             package,
             &passes,
             Precision::Fp16,
-            one("x", x.clone()),
+            &one("x", x.clone()),
             Right::Fp32,
         );
     }
@@ -365,7 +365,7 @@ fn bert_with_padding_behind_a_mask_of_infinity() {
         "models/bert_mean_pool/model.mlpackage",
         "finite-masks",
         Precision::Fp16,
-        inputs,
+        &inputs,
         Right::Values(right),
     );
 }
@@ -446,7 +446,6 @@ fn a_residual_stream_that_overflows_has_right_norms_until_it_does() {
     let (after, rewrites) = repaired(&file, program, "safe-rmsnorm");
     assert_eq!(rewrites, 17);
     let [more_rows, wrong] = wrong_rows(&file, program, &after, &inputs);
-    eprintln!("{rows} finite rows before, {more_rows} after");
     assert_eq!(wrong, 0, "of {more_rows} rows");
 }
 
@@ -465,14 +464,15 @@ fn llama(peak: f32) -> String {
             }
         })
         .collect();
-    text += &format!(
+    let lift = format!(
         "tensor<fp16, [64]> lift = const()[val = tensor<fp16, [64]>([{}])];\n\
          tensor<fp16, [1, 4, 64]> h0 = mul(x = x, y = lift);\n",
         lift.join(", ")
     );
+    text += &lift;
     for layer in 0..2 {
         let next = layer + 1;
-        text += &format!(
+        let operations = format!(
             "tensor<fp16, [1, 4, 64]> q{layer} = pow(x = h{layer}, y = fp16(2));\n\
              tensor<fp16, [1, 4, 1]> m{layer} = reduce_mean(x = q{layer}, axes = tensor<int32, [1]>([-1]), keep_dims = bool(true));\n\
              tensor<fp16, [1, 4, 1]> g{layer} = add(x = m{layer}, y = fp16(1e-6));\n\
@@ -484,6 +484,7 @@ fn llama(peak: f32) -> String {
              tensor<fp16, [1, 4, 64]> b{layer} = silu(x = l{layer});\n\
              tensor<fp16, [1, 4, 64]> h{next} = add(x = h{layer}, y = b{layer});\n"
         );
+        text += &operations;
     }
     text + " } -> (n1);\n}\n"
 }

@@ -58,7 +58,7 @@ impl Matcher for Scale {
             Some((scores, block.uniform_of(op, scale)?.value))
         });
         match found {
-            Some((scores, number)) => sink(block, node, op, scores, number),
+            Some((scores, number)) => sink(block, node, op, &scores, number),
             None => Attempt::NoMatch,
         }
     }
@@ -100,7 +100,7 @@ impl Scores {
     }
 }
 
-fn sink(block: &Block<'_>, node: NodeId, op: &Operation, scores: Scores, number: f64) -> Attempt {
+fn sink(block: &Block<'_>, node: NodeId, op: &Operation, scores: &Scores, number: f64) -> Attempt {
     let is_product = op.op_type() == "mul";
     let shrinks = if is_product {
         number.abs() < 1.0

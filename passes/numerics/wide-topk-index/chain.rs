@@ -107,15 +107,21 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt 
     })
 }
 
-/// The largest number that a value can have, if it is an index along an axis of known length.
+/// The largest number that a value can have, if it is an index along an axis of known length or a size.
 fn last_of(block: &Block<'_>, mut value: ValueId) -> Option<u64> {
     for _ in 0..MAX_DEPTH {
         let op = block.op(value.node)?;
-        match index_of(op.op_type()) {
-            Some((result, _)) if value.result == result => return last_index(block, op),
-            Some(_) => return None,
-            None if MOVES.contains(&op.op_type()) && value.result == 0 => value = op.value("x")?,
-            None => return None,
+        if let Some((result, _)) = index_of(op.op_type()) {
+            return last_index(block, op).filter(|_| value.result == result);
+        }
+        match op.op_type() {
+            // Sizes that are not known are taken to be small, as those who narrow them do.
+            "shape" => {
+                let sizes = &block.tensor(op.value("x")?)?.dims;
+                return sizes.iter().map(|dim| dim.size().unwrap_or(0)).max();
+            }
+            op_type if MOVES.contains(&op_type) && value.result == 0 => value = op.value("x")?,
+            _ => return None,
         }
     }
     None
