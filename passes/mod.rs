@@ -52,6 +52,8 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sink-attention-scale/mod.rs"]
+mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
 mod slice_queries;
 #[path = "placement/split-conv-bias/mod.rs"]
@@ -66,6 +68,8 @@ mod stable_logsumexp;
 mod stable_softplus;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
+#[path = "numerics/wide-topk-index/mod.rs"]
+mod wide_topk_index;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -83,9 +87,11 @@ pub static ALL: &[&dyn Pass] = &[
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
     &safe_rmsnorm::SafeRmsNorm,
+    &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
     &slice_queries::SliceQueries,
