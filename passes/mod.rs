@@ -38,6 +38,8 @@ mod pow_to_mul;
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "placement/specialize-shapes/mod.rs"]
+mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "placement/split-wide-conv/mod.rs"]
@@ -74,6 +76,7 @@ pub static ALL: &[&dyn Pass] = &[
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &order_interface::OrderInterface,
+    &specialize_shapes::SpecializeShapes,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
     &uniform_interface::UniformInterface,
