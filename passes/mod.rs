@@ -1,7 +1,11 @@
 //! All passes: plain `mod` lines, one folder each, and the one static list.
 
-use crate::pass::Pass;
+use crate::pass::{Pass, Rule};
 
+#[path = "quantization/bad-scale/mod.rs"]
+mod bad_scale;
+#[path = "placement/cpu-op/mod.rs"]
+mod cpu_op;
 #[path = "cleanup/dead-code/mod.rs"]
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
@@ -28,16 +32,28 @@ mod fuse_conv_bias;
 mod gelu_tanh;
 #[path = "placement/linear-to-conv/mod.rs"]
 mod linear_to_conv;
+#[path = "state/merge-states/mod.rs"]
+mod merge_states;
 #[path = "placement/name-immediates/mod.rs"]
 mod name_immediates;
+#[path = "state/nudge-state-update/mod.rs"]
+mod nudge_state_update;
 #[path = "placement/order-interface/mod.rs"]
 mod order_interface;
+#[path = "state/pad-states/mod.rs"]
+mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "attention/rope-as-matmul/mod.rs"]
+mod rope_as_matmul;
+#[path = "numerics/safe-rmsnorm/mod.rs"]
+mod safe_rmsnorm;
+#[path = "attention/slice-queries/mod.rs"]
+mod slice_queries;
 #[path = "placement/specialize-shapes/mod.rs"]
 mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
@@ -68,10 +84,17 @@ pub static ALL: &[&dyn Pass] = &[
     &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
+    &safe_rmsnorm::SafeRmsNorm,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &rope_as_matmul::RopeAsMatmul,
+    &slice_queries::SliceQueries,
+    &merge_states::MergeStates,
+    &nudge_state_update::NudgeStateUpdate,
+    &pad_states::PadStates,
+    &cpu_op::CpuOp,
     &eliminate_concat::EliminateConcat,
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
@@ -80,9 +103,17 @@ pub static ALL: &[&dyn Pass] = &[
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
     &uniform_interface::UniformInterface,
+    &bad_scale::BadScale,
 ];
 
 /// The pass with this id.
 pub fn by_id(id: &str) -> Option<&'static dyn Pass> {
     ALL.iter().copied().find(|pass| pass.meta().id == id)
+}
+
+/// The rule with this id, and the pass that it belongs to.
+pub fn rule(id: &str) -> Option<(&'static dyn Pass, &'static Rule)> {
+    ALL.iter()
+        .flat_map(|pass| pass.rules().iter().map(|rule| (*pass, rule)))
+        .find(|(_, rule)| rule.id == id)
 }

@@ -8,7 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use milwright::ir::Program;
-use milwright::pass::{Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Silent, verify};
+use milwright::model::{Model, Origin};
+use milwright::pass::options::OptionMap;
+use milwright::pass::{
+    Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Severity, Silent, Target,
+    Whole, scan, verify,
+};
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
 
@@ -23,6 +28,22 @@ const HEADINGS: [&str; 8] = [
     "Evidence",
     "References",
 ];
+
+/// The same of the page of a check, which rewrites nothing.
+const HEADINGS_OF_A_CHECK: [&str; 7] = [
+    "What it finds",
+    "Why",
+    "Example",
+    "Does not apply when",
+    "Options",
+    "Evidence",
+    "References",
+];
+
+/// The passes that rewrite.
+fn rewriting() -> impl Iterator<Item = &'static dyn Pass> {
+    ALL.iter().copied().filter(|pass| !pass.meta().is_check())
+}
 
 /// A summary has to fit beside the id in a list.
 const SUMMARY_WIDTH: usize = 100;
@@ -84,9 +105,14 @@ fn every_page_has_the_same_headings_in_the_same_order() {
     for pass in ALL {
         let meta = pass.meta();
         let mut expected = vec![format!("# {}", meta.id)];
-        expected.extend(HEADINGS.iter().map(|heading| format!("## {heading}")));
+        let wanted: &[&str] = if meta.is_check() {
+            &HEADINGS_OF_A_CHECK
+        } else {
+            &HEADINGS
+        };
+        expected.extend(wanted.iter().map(|heading| format!("## {heading}")));
         assert_eq!(headings(meta.page), expected, "page of {}", meta.id);
-        for heading in HEADINGS {
+        for heading in wanted {
             let text = section(meta.page, heading);
             assert!(
                 !text.trim().is_empty(),
@@ -99,7 +125,7 @@ fn every_page_has_the_same_headings_in_the_same_order() {
 
 #[test]
 fn every_page_shows_a_program_before_and_after() {
-    for pass in ALL {
+    for pass in rewriting() {
         let meta = pass.meta();
         let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
         let [before, after] = blocks.as_slice() else {
@@ -113,7 +139,7 @@ fn every_page_shows_a_program_before_and_after() {
 
 #[test]
 fn the_program_on_every_page_becomes_what_the_page_says() {
-    for pass in ALL {
+    for pass in rewriting() {
         let meta = pass.meta();
         let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
         let mut parsed = text::parse(&blocks[0], meta.id).unwrap();
@@ -156,14 +182,90 @@ fn the_program_on_every_page_becomes_what_the_page_says() {
 }
 
 #[test]
+fn the_program_on_the_page_of_every_check_has_the_findings_that_the_page_shows() {
+    for pass in ALL.iter().filter(|pass| pass.meta().is_check()) {
+        let id = pass.meta().id;
+        let example = section(pass.meta().page, "Example");
+        let [source] = code_blocks(example, "mil").try_into().unwrap();
+        let parsed = text::parse(&source, id).unwrap();
+        let issues = verify::issues(&parsed.program);
+        assert!(issues.is_empty(), "{id}: {issues:?}");
+        let model = Model::for_reading(parsed.program, &Origin::default());
+        let parts = model.programs();
+        let whole = Whole {
+            program: parts[0].program,
+            interface: &parts[0].interface,
+            metadata: &model.user_defined(),
+            blobs: &NoBlobs,
+        };
+        let hits = scan(*pass, &OptionMap::new(), &whole, "").unwrap();
+        let found: Vec<String> = hits
+            .iter()
+            .map(|hit| {
+                format!(
+                    "{} at {}: {}",
+                    hit.found.rule.id, hit.place, hit.found.message
+                )
+            })
+            .collect();
+        assert!(!found.is_empty(), "{id}: nothing is found in the example");
+        let shown = code_blocks(example, "text").concat();
+        assert_eq!(shown.trim_end(), found.join("\n"), "{id}: other findings");
+    }
+}
+
+#[test]
+fn every_rule_has_an_id_of_its_own_and_says_what_it_must() {
+    let mut ids = BTreeSet::new();
+    for pass in ALL {
+        let meta = pass.meta();
+        assert!(!meta.is_check() || !pass.rules().is_empty(), "{}", meta.id);
+        for rule in pass.rules() {
+            let id = rule.id;
+            assert!(ids.insert(id), "two rules are called `{id}`");
+            let other = ALL.iter().any(|pass| pass.meta().id == id);
+            assert!(
+                id == meta.id || !other,
+                "the rule `{id}` of {} is called as another pass",
+                meta.id
+            );
+            let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(id.chars().all(is_word), "`{id}` is no id");
+            for (what, text) in [
+                ("summary", rule.summary),
+                ("why", rule.why),
+                ("help", rule.help),
+            ] {
+                assert!(!text.trim().is_empty(), "{id}: no {what}");
+                assert!(!text.contains('\n'), "{id}: {what} has several lines");
+            }
+            let width = rule.summary.chars().count();
+            assert!(width < SUMMARY_WIDTH, "{id}: {width} characters");
+            assert!(!rule.summary.ends_with('.'), "{id}: final period");
+            assert!(!rule.severity.is_empty(), "{id} is silent for every target");
+            for source in rule.sources {
+                assert!(source.starts_with("https://"), "{id}: {source} is no link");
+                assert!(!source.contains("shared/"), "{id}");
+            }
+            let severity = rule.severity_for(Target::CoreMl);
+            assert!(
+                rule.evidence != Evidence::Disputed || severity != Some(Severity::Error),
+                "{id}: what is disputed is no error for Core ML"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_page_states_the_exactness_and_the_evidence_of_its_pass() {
     for pass in ALL {
         let meta = pass.meta();
         let exactness = format!("`{}`", meta.exactness.word());
         assert!(
-            section(meta.page, "Exactness")
-                .trim()
-                .starts_with(&exactness),
+            meta.is_check()
+                || section(meta.page, "Exactness")
+                    .trim()
+                    .starts_with(&exactness),
             "{}: the exactness is {exactness}",
             meta.id
         );
@@ -330,13 +432,13 @@ fn the_default_pipeline_has_exactly_the_passes_that_say_so() {
 /// What stands before and after the table in the README.
 const TABLE: [&str; 2] = ["<!-- passes:begin -->", "<!-- passes:end -->"];
 
-/// The table of all passes for the README; drafts are not in it.
+/// The table of all passes that rewrite for the README; drafts are not in it.
 fn table() -> String {
     let mut text = String::from(
         "| pass | family | exactness | default | evidence | what it does |\n\
          |---|---|---|---|---|---|\n",
     );
-    for pass in ALL.iter().filter(|pass| !pass.is_draft()) {
+    for pass in rewriting().filter(|pass| !pass.is_draft()) {
         let meta = pass.meta();
         let row = [
             format!("[{0}](passes/{1}/{0})", meta.id, meta.family.name()),
@@ -374,11 +476,12 @@ fn the_readme_has_the_table_of_all_passes() {
 
 /// The layers from top to bottom. A module may use itself and modules of lower layers, never one
 /// of its own layer.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["cli"],
     &["lint"],
     &["passes"],
-    &["pass", "analysis", "diff"],
+    &["analysis"],
+    &["pass", "diff"],
     &["eval"],
     &["source"],
     &["ops", "text", "model"],

@@ -32,13 +32,15 @@ pub(super) enum Color {
 pub(super) enum Command {
     /// Run passes over a model and write the result.
     Optimize(Box<OptimizeArgs>),
+    /// Say what is likely to fail, be wrong or be slow, and why.
+    Lint(LintArgs),
     /// Show the program as text.
     Print(PrintArgs),
     /// Make a package of MIL text.
     Build(BuildArgs),
-    /// Show all passes.
+    /// Show all passes, or all rules.
     List(ListArgs),
-    /// Show the page of a pass.
+    /// Show the page of a pass, or of a rule and its pass.
     Explain(ExplainArgs),
     /// Show, for each near match of a pass, what stopped it.
     Why(WhyArgs),
@@ -101,6 +103,94 @@ pub(super) struct OptimizeArgs {
     /// refers as `@model_path/DIR/VALUE.bin`.
     #[arg(long, value_name = "DIR")]
     pub(super) weights_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LintArgs {
+    /// The models: .mlpackage folders, zips of one, bare .mlmodel files, compiled .mlmodelc folders, or
+    /// .mil texts.
+    #[arg(required = true, value_name = "MODEL")]
+    pub(super) models: Vec<PathBuf>,
+    /// Only these rules: ids of rules and passes, families, `orion`, levels of evidence, `all`.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(super) select: Option<Vec<String>>,
+    /// Leave these rules out, in the same words.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(super) ignore: Vec<String>,
+    /// Who runs the program. By default core-ml.
+    #[arg(long, value_enum)]
+    pub(super) target: Option<TargetArg>,
+    /// Also show the rows of a catalogue, each with the verdict for the model.
+    #[arg(long, value_enum)]
+    pub(super) catalog: Option<CatalogArg>,
+    /// How to show what is found.
+    #[arg(long, value_enum, default_value_t = LintFormat::Full)]
+    pub(super) format: LintFormat,
+    /// End with status 1 from this severity on.
+    #[arg(long, value_enum, default_value_t = FailOn::Error)]
+    pub(super) fail_on: FailOn,
+    /// Repair what passes can repair, and write the result.
+    #[arg(long, requires = "output")]
+    pub(super) fix: bool,
+    /// Where to write the result of --fix.
+    #[arg(short, long, requires = "fix", value_name = "OUT")]
+    pub(super) output: Option<PathBuf>,
+    /// Let --fix change inputs, outputs or states.
+    #[arg(long, requires = "fix")]
+    pub(super) interface_changes: bool,
+    /// Replace an existing output.
+    #[arg(long, requires = "fix")]
+    pub(super) force: bool,
+    /// Write a model although its weight files are missing.
+    #[arg(long, requires = "fix")]
+    pub(super) allow_missing_weights: bool,
+    /// The configuration, in place of the nearest milwright.toml above the model.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Known findings, which do not count.
+    #[arg(long, value_name = "FILE")]
+    pub(super) baseline: Option<PathBuf>,
+    /// Write what is found as the known findings, and end with status 0.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "baseline"])]
+    pub(super) write_baseline: Option<PathBuf>,
+}
+
+/// Who runs the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TargetArg {
+    /// The Core ML framework.
+    CoreMl,
+    /// Programs that hand MIL text to the private ANE interface.
+    AneDirect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CatalogArg {
+    /// The 20 constraints of Orion's paper.
+    Orion,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LintFormat {
+    /// With the operation, why, and what to do.
+    Full,
+    /// One line for each finding.
+    Concise,
+    /// JSON for programs.
+    Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// Commands of GitHub Actions.
+    Github,
+}
+
+/// From which severity on findings make the status 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FailOn {
+    Error,
+    Warning,
+    Info,
+    Never,
 }
 
 /// In which precision a result is verified.
@@ -242,6 +332,9 @@ pub(super) struct ListArgs {
     /// As JSON.
     #[arg(long)]
     pub(super) json: bool,
+    /// The rules of the linter instead of the passes.
+    #[arg(long)]
+    pub(super) rules: bool,
     /// Only passes of this family.
     #[arg(long, value_name = "F")]
     pub(super) family: Option<String>,
@@ -249,7 +342,7 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// Id of the pass.
+    /// Id of the pass or the rule.
     pub(super) id: String,
 }
 

@@ -9,6 +9,8 @@ mod build;
 mod diff;
 mod evaluating;
 mod explain;
+mod fix;
+mod lint;
 mod list;
 mod new;
 mod optimize;
@@ -47,6 +49,7 @@ pub fn run() -> ExitCode {
     let output = Output::new(&cli);
     let result = match &cli.command {
         Command::Optimize(args) => optimize::run(args, &output),
+        Command::Lint(args) => lint::run(args, &output),
         Command::Print(args) => print::run(args, &output),
         Command::Build(args) => build::run(args, &output),
         Command::List(args) => list::run(args, &output),

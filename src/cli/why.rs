@@ -13,7 +13,11 @@ use crate::passes;
 
 pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let name = args.pass.split('{').next().unwrap_or_default().trim();
-    let id = explain::find(name)?.meta().id;
+    let pass = explain::find(name)?;
+    let id = pass.meta().id;
+    if pass.meta().is_check() {
+        bail!("{id} is a check, which rewrites nothing; `milwright lint --select {id}` runs it");
+    }
     let pipeline = Pipeline::parse(&args.pass, passes::ALL)?;
     let [Step::Pass { options, .. }] = pipeline.steps.as_slice() else {
         bail!("`{}` is not one pass", args.pass);

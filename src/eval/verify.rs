@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::arrays::array;
 use super::inputs::{InputError, Plan};
 use super::interpreter::Unobserved;
+use super::ports::{Direction, Port, PortMap, PortMapError};
 use super::runner::{Runner, RunnerError};
 use super::script::convert;
-use super::ports::{Direction, Port, PortMap, PortMapError};
 use super::states::{Place, StateMap, StateMapError};
 use super::typed::words;
 use crate::ir::types::DType;
@@ -272,16 +272,10 @@ fn match_outputs(
 
 /// Both models must have the same inputs; their types may differ in element type, and one may leave
 /// sizes open.
-fn match_inputs(
-    a: &Runner<'_>,
-    b: &Runner<'_>,
-    ports: &[Named<'_>; 2],
-) -> Result<(), VerifyError> {
+fn match_inputs(a: &Runner<'_>, b: &Runner<'_>, ports: &[Named<'_>; 2]) -> Result<(), VerifyError> {
     let [of_a, of_b] = ports;
-    for (x, y, names, others, which) in [
-        (a, b, of_a, of_b, "first"),
-        (b, a, of_b, of_a, "second"),
-    ] {
+    for (x, y, names, others, which) in [(a, b, of_a, of_b, "first"), (b, a, of_b, of_a, "second")]
+    {
         for input in x.inputs() {
             let name = names.original(Direction::Input, &input.named.name);
             let (own, there) = (

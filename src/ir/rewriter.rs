@@ -262,6 +262,11 @@ impl<'a> Rewriter<'a> {
         self.graph.order_accesses(state);
     }
 
+    /// Lets one operation that touches a state come before another, whatever their positions.
+    pub fn order(&mut self, before: NodeId, after: NodeId) {
+        self.graph.add_order(before, after);
+    }
+
     /// Ends the rewrite: erases the operations that it left without a use, and what only they
     /// used. Gives the number of erased operations.
     pub fn finish(mut self) -> usize {

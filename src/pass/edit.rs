@@ -177,6 +177,11 @@ impl<'a> Edit<'a> {
         self.rewriter.order_accesses(state);
     }
 
+    /// Lets one operation that touches a state come before another, whatever their positions.
+    pub fn order(&mut self, before: NodeId, after: NodeId) {
+        self.rewriter.order(before, after);
+    }
+
     /// Gives a value another type.
     pub fn retype(&mut self, value: ValueId, ty: ValueType) {
         self.rewriter.retype(value, ty);

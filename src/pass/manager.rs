@@ -16,7 +16,7 @@ use super::options::{OptionError, OptionMap};
 use super::pipeline::{MAX_ROUNDS, Pipeline, Step};
 use super::remark::{Place, Remark, RemarkKind};
 use super::verify::{self, Issue};
-use super::whole::{Found, WholeSweep};
+use super::whole::{Swept, WholeSweep};
 use crate::ir::{Graph, Names, NodeId, Operation, Program, Rewriter};
 use crate::model::{DescriptionMut, PartMut};
 use crate::ops::{Opset, registry};
@@ -197,7 +197,7 @@ impl<'a> Manager<'a> {
         let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
             return Ok(Vec::new());
         };
-        let mut whole = Found::default();
+        let mut whole = Swept::default();
         if let Some(mut matcher) = pass.whole_matcher(options)? {
             let sweep = WholeSweep {
                 pass: pass.meta().id,
@@ -280,6 +280,13 @@ impl Run<'_, '_> {
             return Ok(0);
         };
         let meta = pass.meta();
+        if meta.is_check() {
+            let note = format!("{id} skipped: it is a check; `milwright lint` runs it");
+            if !self.outcome.notes.contains(&note) {
+                self.outcome.notes.push(note);
+            }
+            return Ok(0);
+        }
         if meta.exactness == Exactness::Interface && !self.manager.settings.interface_changes {
             let note = format!("{id} skipped: it changes the interface; give --interface-changes");
             if !self.outcome.notes.contains(&note) {
@@ -550,14 +557,15 @@ impl<'a> Sweep<'a> {
         let op_type = op.op_type().to_owned();
         let (attempt, place) = {
             let block = self.view(graph, outer);
-            let attempt = matcher.attempt(&block, node);
+            // Findings are for the linter.
+            let (attempt, _) = matcher.attempt(&block, node).split();
             if matches!(attempt, Attempt::NoMatch | Attempt::NoEffect) {
                 return;
             }
             (attempt, self.place(&block, node, op_type))
         };
         match attempt {
-            Attempt::NoMatch | Attempt::NoEffect => {}
+            Attempt::NoMatch | Attempt::NoEffect | Attempt::Found(..) => {}
             Attempt::CheckFailed(missed) => {
                 let remark = self.miss(&self.view(graph, outer), node, place, missed);
                 self.missed.push(remark);

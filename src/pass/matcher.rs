@@ -4,13 +4,19 @@ use super::block::Block;
 use super::edit::{Edit, EditError};
 use super::meta::Meta;
 use super::options::{OptionError, OptionMap};
+use super::rule::{Found, Rule};
 use super::whole::WholeMatcher;
 use crate::ir::NodeId;
 
-/// A pass: one matcher that serves the report and the rewrite.
+/// A pass: one matcher that serves the report and the rewrite. A check is a pass without a rewrite.
 pub trait Pass: Sync {
     /// What the pass says of itself.
     fn meta(&self) -> &'static Meta;
+
+    /// What the linter says of what its matcher finds; none if the linter has nothing to say.
+    fn rules(&self) -> &'static [Rule] {
+        &[]
+    }
 
     /// The pass's options with their defaults.
     fn options(&self) -> OptionMap {
@@ -81,6 +87,8 @@ pub enum Attempt {
     NoEffect,
     /// The pattern is there, with the rewrite.
     Match(Match),
+    /// The linter has something to say of it, whatever else came of it.
+    Found(Vec<Found>, Box<Attempt>),
 }
 
 /// A near match.
@@ -121,5 +129,60 @@ impl Attempt {
             why: why.into(),
             at,
         })
+    }
+
+    /// Findings without a rewrite; no match if there are none.
+    pub fn found(findings: impl IntoIterator<Item = Found>) -> Self {
+        findings.into_iter().fold(Self::NoMatch, Self::with)
+    }
+
+    /// The same attempt with one more finding beside it.
+    pub fn with(self, found: Found) -> Self {
+        match self {
+            Self::Found(mut findings, attempt) => {
+                findings.push(found);
+                Self::Found(findings, attempt)
+            }
+            attempt => Self::Found(vec![found], Box::new(attempt)),
+        }
+    }
+
+    /// The same attempt, with a finding beside it if it has a rewrite.
+    pub fn on_match(self, found: impl FnOnce() -> Found) -> Self {
+        let has_rewrite = match &self {
+            Self::Match(_) => true,
+            Self::Found(_, attempt) => matches!(**attempt, Self::Match(_)),
+            _ => false,
+        };
+        if has_rewrite {
+            self.with(found())
+        } else {
+            self
+        }
+    }
+
+    /// The attempt and the findings apart. The attempt is none of [`Attempt::Found`].
+    pub fn split(self) -> (Self, Vec<Found>) {
+        match self {
+            Self::Found(findings, attempt) => {
+                let (attempt, mut inner) = attempt.split();
+                inner.extend(findings);
+                (attempt, inner)
+            }
+            attempt => (attempt, Vec::new()),
+        }
+    }
+}
+
+impl From<Found> for Attempt {
+    fn from(found: Found) -> Self {
+        Self::NoMatch.with(found)
+    }
+}
+
+/// A function is a matcher that remembers nothing.
+impl<F: FnMut(&Block<'_>, NodeId) -> Attempt> Matcher for F {
+    fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
+        self(block, node)
     }
 }

@@ -52,22 +52,26 @@ pub enum Exactness {
     Approx(f64),
     /// Inputs, outputs or states change; runs only when asked to.
     Interface,
+    /// Nothing is rewritten: the pass is a check.
+    None,
 }
 
 impl Exactness {
-    /// The word in lists and reports: `exact`, `real`, `approx(0.0005)`, `interface`.
+    /// The word in lists and reports: `exact`, `real`, `approx(0.0005)`, `interface`,
+    /// `none`.
     pub fn word(self) -> String {
         match self {
             Self::Exact => "exact".to_owned(),
             Self::Real => "real".to_owned(),
             Self::Approx(bound) => format!("approx({bound})"),
             Self::Interface => "interface".to_owned(),
+            Self::None => "none".to_owned(),
         }
     }
 }
 
 /// Who runs the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// The Core ML framework.
     CoreMl,
@@ -76,6 +80,9 @@ pub enum Target {
 }
 
 impl Target {
+    /// All targets.
+    pub const ALL: [Self; 2] = [Self::CoreMl, Self::AneDirect];
+
     /// The word on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,6 +106,14 @@ pub enum Evidence {
 }
 
 impl Evidence {
+    /// All levels, the best first.
+    pub const ALL: [Self; 4] = [
+        Self::Documented,
+        Self::Measured,
+        Self::Reported,
+        Self::Disputed,
+    ];
+
     /// The word in lists.
     pub fn name(self) -> &'static str {
         match self {
@@ -138,6 +153,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Whether it rewrites nothing.
+    pub fn is_check(&self) -> bool {
+        self.exactness == Exactness::None
+    }
+
     /// The opsets in which the pass can do anything, among those that ML Programs use.
     pub fn opsets(&self) -> Vec<&'static str> {
         Opset::ALL

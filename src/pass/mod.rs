@@ -9,6 +9,8 @@ mod meta;
 pub mod options;
 mod pipeline;
 mod remark;
+mod rule;
+mod scan;
 pub mod verify;
 mod whole;
 
@@ -22,4 +24,6 @@ pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Nowhere, Pa
 pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
 pub use remark::{Place, Remark, RemarkKind};
+pub use rule::{Found, Rule, Severities, Severity};
+pub use scan::{Hit, Spot, scan};
 pub use whole::{Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher};

@@ -10,6 +10,7 @@ use super::block::{Blobs, Block};
 use super::edit::{Edit, EditError};
 use super::manager::is_erasable;
 use super::remark::{Place, Remark, RemarkKind};
+use super::rule::Found;
 use crate::eval::ports::{self, PortMap, PortMapError};
 use crate::ir::{Body, Function, InterfaceError, NodeId, Program, Rewriter};
 use crate::model::{DescribeError, DescriptionMut, Interface};
@@ -57,10 +58,14 @@ pub struct WholeAttempt {
     pub op_type: String,
     /// How the attempt ended.
     pub end: WholeEnd,
+    /// What the linter has to say of it.
+    pub findings: Vec<Found>,
 }
 
 /// How an attempt on a whole program ended.
 pub enum WholeEnd {
+    /// There is no pattern that a rewrite is for, only something for the linter to say.
+    NoMatch,
     /// What stopped it.
     Missed(String),
     /// A match.
@@ -94,16 +99,29 @@ impl WholeAttempt {
         Self::at(place, WholeEnd::Missed(why.into()))
     }
 
+    /// A finding without a rewrite. `place` is function, operation and the operation's type; where
+    /// there is none, an empty text and `state`, `input`, `output`, `function` or `program`.
+    pub fn found(place: [&str; 3], found: Found) -> Self {
+        Self::at(place, WholeEnd::NoMatch).with(found)
+    }
+
+    /// The same attempt with one more finding beside it.
+    pub fn with(mut self, found: Found) -> Self {
+        self.findings.push(found);
+        self
+    }
+
     fn at([function, op, op_type]: [&str; 3], end: WholeEnd) -> Self {
         Self {
             function: function.to_owned(),
             op: op.to_owned(),
             op_type: op_type.to_owned(),
             end,
+            findings: Vec::new(),
         }
     }
 
-    fn place(&self, stage: &str) -> Place {
+    pub(super) fn place(&self, stage: &str) -> Place {
         Place {
             stage: stage.to_owned(),
             function: self.function.clone(),
@@ -203,9 +221,9 @@ impl<'a> WholeEdit<'a> {
     }
 }
 
-/// What a sweep over a whole program found.
+/// What a sweep over a whole program did, or would do.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Swept {
     pub(super) applied: Vec<Remark>,
     pub(super) missed: Vec<Remark>,
 }
@@ -239,11 +257,12 @@ impl WholeSweep<'_> {
         matcher: &mut dyn WholeMatcher,
         program: &Program,
         description: &DescriptionMut<'_>,
-    ) -> Found {
-        let mut found = Found::default();
+    ) -> Swept {
+        let mut found = Swept::default();
         for attempt in self.attempts(matcher, program, description) {
             let place = attempt.place(self.stage);
             match attempt.end {
+                WholeEnd::NoMatch => {}
                 WholeEnd::Match { what, .. } => {
                     found
                         .applied
@@ -267,11 +286,12 @@ impl WholeSweep<'_> {
         program: &mut Program,
         description: &mut DescriptionMut<'_>,
         refused: &mut Vec<Place>,
-    ) -> Found {
-        let mut found = Found::default();
+    ) -> Swept {
+        let mut found = Swept::default();
         for attempt in self.attempts(matcher, program, description) {
             let place = attempt.place(self.stage);
             match attempt.end {
+                WholeEnd::NoMatch => {}
                 WholeEnd::Match { what, apply } => {
                     if !found.applied.is_empty() || refused.contains(&place) {
                         continue;

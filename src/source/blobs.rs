@@ -9,11 +9,26 @@ use crate::package::weights::{self, BlobDType, WeightsError};
 pub trait Blobs {
     /// The packed data at a blob reference; `None` if the file or the blob cannot be read.
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
+
+    /// Whether the reference points at data of this type and size. Where nothing is known of the
+    /// files, nothing is wrong with them.
+    fn check(&self, _: &BlobRef, _: DType, _elements: u64) -> Result<(), WeightsError> {
+        Ok(())
+    }
 }
 
 impl Blobs for weights::Weights {
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
         Some(self.blob(&blob.file, blob.offset).ok()?.data)
+    }
+
+    fn check(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<(), WeightsError> {
+        match blob_dtype(dtype) {
+            Some(dtype) => {
+                weights::Weights::check(self, &blob.file, blob.offset, dtype, elements).map(|_| ())
+            }
+            None => Ok(()),
+        }
     }
 }
 

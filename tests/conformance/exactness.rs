@@ -67,7 +67,12 @@ pub(crate) fn checks_of_ops(folder: &Path) -> Vec<Check> {
 
 /// The passes that keep the interface, each alone, and the named pipelines.
 fn steps() -> impl Iterator<Item = (&'static str, Option<&'static dyn Pass>)> {
-    let keeps = |pass: &&&dyn Pass| pass.meta().exactness != Exactness::Interface;
+    let keeps = |pass: &&&dyn Pass| {
+        !matches!(
+            pass.meta().exactness,
+            Exactness::Interface | Exactness::None
+        )
+    };
     let passes = passes::ALL.iter().filter(keeps);
     let passes = passes.map(|pass| (pass.meta().id, Some(*pass)));
     passes.chain(PIPELINES.map(|pipeline| (pipeline, None)))
@@ -78,7 +83,7 @@ fn exactness(outcome: &Outcome) -> Exactness {
     let fired = outcome.passes.iter().filter(|run| run.rewrites > 0);
     let exactness = |run: &PassRun| passes::by_id(run.id).map(|pass| pass.meta().exactness);
     let rank = |exactness: &Exactness| match exactness {
-        Exactness::Exact => (0, 0.0),
+        Exactness::Exact | Exactness::None => (0, 0.0),
         Exactness::Real => (1, 0.0),
         Exactness::Approx(bound) => (2, *bound),
         Exactness::Interface => (3, 0.0),

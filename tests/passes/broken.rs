@@ -387,22 +387,22 @@ fn single_checks() -> Vec<Trial> {
         ),
         trial(
             "a_pass_with_too_few_cases_is_caught",
-            |_| enough([6, FEWEST - 7], false),
+            |_| enough([6, FEWEST - 7], FEWEST),
             "only 11 cases",
         ),
         trial(
             "a_pass_without_negative_cases_is_caught",
-            |_| enough([FEWEST, 0], false),
-            "12 cases that change, 0 that do not",
+            |_| enough([FEWEST, 0], FEWEST),
+            "12 cases that match, 0 that do not",
         ),
         trial(
             "a_draft_without_negative_cases_is_caught",
-            |_| enough([1, 0], true),
-            "1 cases that change, 0 that do not",
+            |_| enough([1, 0], 0),
+            "1 cases that match, 0 that do not",
         ),
         Trial::test("harness::enough_cases_are_enough", || {
-            enough([FEWEST - 1, 1], false)?;
-            Ok(enough([1, 1], true)?)
+            enough([FEWEST - 1, 1], FEWEST)?;
+            Ok(enough([1, 1], 0)?)
         }),
         Trial::test("harness::a_snapshot_without_a_case_is_caught", || {
             let folder = snapshots_with("dead-code/no_such_case.snap", "")?;

@@ -6,8 +6,9 @@ use milwright::eval::ports::PortMap;
 use milwright::eval::states::StateMap;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
+use milwright::pass::options::OptionMap;
 use milwright::pass::{
-    Exactness, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, verify,
+    Hit, Manager, Outcome, Pass, RemarkKind, Settings, Silent, Step, Target, Whole, scan, verify,
 };
 use milwright::text::{PrintOptions, diff, parse, program_text};
 
@@ -17,7 +18,7 @@ use crate::{evaluate, package};
 /// The entry of the metadata that each new description has.
 const WRITTEN_BY: &str = "com.milwright.version";
 
-/// Checks a case; gives what the snapshot keeps: the remarks, and how the text changed.
+/// Checks a case; gives what the snapshot keeps: the findings, the remarks, and how the text changed.
 ///
 /// # Errors
 /// What does not hold.
@@ -26,6 +27,11 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     let before = print(case, &case.program);
     reads_back(case, &before)?;
     package::survives(case, &case.program, &before)?;
+    let (pass, options) = pass(case, passes)?;
+    let hits = hits(case, pass, options)?;
+    if pass.meta().is_check() {
+        return found(case, &hits);
+    }
 
     let mut model = Model::for_reading(case.program.clone(), &Origin::default());
     let described = model.interface_problems();
@@ -49,11 +55,16 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
         let change = diff::changed_lines(&after, &printed, 1);
         return Err(format!("a second run changes it again:\n{change}"));
     }
-    let exactness = exactness(case, passes)?;
     let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
     let ports = PortMap::of(&metadata).map_err(|error| error.to_string())?;
-    evaluate::equivalent(case, &case.program, &program, exactness, (&map, &ports))?;
-    Ok(report(&outcome, &before, &after) + &added(&metadata))
+    evaluate::equivalent(
+        case,
+        &case.program,
+        &program,
+        pass.meta().exactness,
+        (&map, &ports),
+    )?;
+    Ok(findings(&hits) + &report(&outcome, &before, &after) + &added(&metadata))
 }
 
 /// The only program of a case's model.
@@ -74,14 +85,90 @@ fn added(metadata: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// How exact the pass says that it is.
-fn exactness(case: &Case, passes: &[&'static dyn Pass]) -> Result<Exactness, String> {
-    let pass = case.pipeline.steps.iter().find_map(|step| match step {
-        Step::Pass { id, .. } => passes.iter().find(|pass| pass.meta().id == id),
+/// The pass of a case, and its options.
+fn pass<'c>(
+    case: &'c Case,
+    passes: &[&'static dyn Pass],
+) -> Result<(&'static dyn Pass, &'c OptionMap), String> {
+    let found = case.pipeline.steps.iter().find_map(|step| match step {
+        Step::Pass { id, options } => {
+            let pass = passes.iter().find(|pass| pass.meta().id == id)?;
+            Some((*pass, options))
+        }
         Step::Group(_) => None,
     });
-    pass.map(|pass| pass.meta().exactness)
-        .ok_or_else(|| "its pipeline has no pass".to_owned())
+    found.ok_or_else(|| "its pipeline has no pass".to_owned())
+}
+
+/// What the linter finds in a case: nothing but what the pass's rules are about.
+fn hits(case: &Case, pass: &dyn Pass, options: &OptionMap) -> Result<Vec<Hit>, String> {
+    if pass.rules().is_empty() {
+        return Ok(Vec::new());
+    }
+    let model = Model::for_reading(case.program.clone(), &Origin::default());
+    let metadata = model.user_defined();
+    let mut hits = Vec::new();
+    for part in model.programs() {
+        let whole = Whole {
+            program: part.program,
+            interface: &part.interface,
+            metadata: &metadata,
+            blobs: &case.blobs,
+        };
+        hits.extend(scan(pass, options, &whole, "").map_err(|error| error.to_string())?);
+    }
+    let is_known = |hit: &&Hit| pass.rules().iter().any(|rule| rule.id == hit.found.rule.id);
+    match hits.iter().find(|hit| !is_known(hit)) {
+        Some(hit) => Err(format!(
+            "it finds `{}`, which is none of its rules",
+            hit.found.rule.id
+        )),
+        None => Ok(hits),
+    }
+}
+
+/// What a check found, which is something exactly if the case is not named `no_…`.
+fn found(case: &Case, hits: &[Hit]) -> Result<String, String> {
+    match (case.is_negative(), hits.is_empty()) {
+        (true, false) => Err(format!(
+            "a case named `no_…` has findings\n{}",
+            findings(hits)
+        )),
+        (false, true) => Err("nothing was found".to_owned()),
+        _ => Ok(findings(hits)),
+    }
+}
+
+/// One line for each finding: how bad it is for each target, the rule, the place, the message.
+pub(crate) fn findings(hits: &[Hit]) -> String {
+    let mut text = String::new();
+    for hit in hits {
+        let severities = Target::ALL.map(|target| (target, hit.found.severity_for(target)));
+        let mut severity: Vec<String> = severities
+            .iter()
+            .filter_map(|(target, severity)| {
+                Some(format!("{} for {}", (*severity)?.name(), target.name()))
+            })
+            .collect();
+        if let [(_, Some(one)), (_, Some(other))] = severities
+            && one == other
+        {
+            severity = vec![one.name().to_owned()];
+        }
+        let parameter = match &hit.found.parameter {
+            Some(parameter) => format!(", parameter {parameter}"),
+            None => String::new(),
+        };
+        let fix = if hit.fix { "" } else { " [no fix]" };
+        text.push_str(&format!(
+            "{}: {} at {}{parameter}: {}{fix}\n",
+            hit.found.rule.id,
+            severity.join(", "),
+            hit.place,
+            hit.found.message
+        ));
+    }
+    text
 }
 
 pub(crate) fn print(case: &Case, program: &Program) -> String {

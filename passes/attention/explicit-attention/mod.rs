@@ -6,7 +6,8 @@ use crate::ir::{Binding, DType, Dim, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule,
+    Severity, Target,
 };
 
 use mask::Mask;
@@ -62,9 +63,32 @@ impl Default for Options {
 /// The magnitude of the largest finite fp16 number.
 const LARGEST_HALF: f64 = 65504.0;
 
+const MASKED_SDPA: Rule = Rule {
+    id: "masked-sdpa",
+    summary: "scaled_dot_product_attention with a mask",
+    why: "On the private interface it is said to ignore causal masks (Orion, row 6). Through Core ML \
+          masks are said to work (CoreML-LLM), but executorch measures infinities and NaN of the \
+          operation in fp16 on macOS 26.1 and iOS 26, where macOS 15 is fine.",
+    help: "explicit-attention writes it with matmul, the mask, softmax and matmul.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/mechramc/Orion",
+        "https://github.com/pytorch/executorch/issues/15833",
+    ],
+    severity: &[
+        (Target::CoreMl, Severity::Warning),
+        (Target::AneDirect, Severity::Error),
+    ],
+    catalog: META.catalog,
+};
+
 impl Pass for ExplicitAttention {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[MASKED_SDPA]
     }
 
     fn options(&self) -> OptionMap {
@@ -96,6 +120,34 @@ impl Matcher for Attention {
         let has_mask = op
             .argument("attn_mask")
             .is_some_and(|mask| !mask.bindings.is_empty());
+        let attempt = self.written_out(block, op, node, has_mask);
+        if !has_mask {
+            return attempt;
+        }
+        let shape = ["query", "key"].map(|name| {
+            let ty = op.value(name).and_then(|value| block.tensor(value));
+            let length = ty.and_then(|ty| ty.dims.iter().nth_back(1)?.size());
+            length.map_or_else(
+                || "an unknown number of".to_owned(),
+                |length| length.to_string(),
+            )
+        });
+        let [queries, keys] = shape;
+        let found = MASKED_SDPA.found(format!(
+            "masked attention of {queries} queries to {keys} keys"
+        ));
+        attempt.with(found.parameter("attn_mask"))
+    }
+}
+
+impl Attention {
+    fn written_out(
+        &self,
+        block: &Block<'_>,
+        op: &Operation,
+        node: NodeId,
+        has_mask: bool,
+    ) -> Attempt {
         if self.0.only_masked && !has_mask {
             let why = "it has no mask, and the option `only_masked` is true";
             return Attempt::missed(node, why);

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::eval;
-use crate::ir::{Binding, DType, NodeId, Operation, Slot, TensorType, Use, Value, ValueId};
+use crate::ir::{Binding, DType, Node, NodeId, Operation, Slot, TensorType, Use, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass, Target,
+    Attempt, Block, Edit, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass, Rule, Severity,
+    Target,
 };
 use crate::tensor::Tensor;
 
@@ -53,9 +54,30 @@ impl Default for Options {
     }
 }
 
+const MASK_INFINITY: Rule = Rule {
+    id: "mask-infinity",
+    summary: "a mask value that is infinite, or so large that sums of it are",
+    why: "0 * -infinity is NaN, so that (1 - mask) * -infinity is NaN for every token that is kept: a \
+          released classifier answered nothing but NaN on the CPU (EnviousWispr issue 1226). A row \
+          whose tokens are all masked with -infinity is NaN after the softmax. coremltools lets -3.4e38 \
+          become -infinity in fp16 (pull request 2669).",
+    help: "finite-masks makes it -10000, of which a softmax makes 0 as well.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/saurabhav88/EnviousWispr/issues/1226",
+        "https://github.com/apple/coremltools/pull/2669",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
 impl Pass for FiniteMasks {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[MASK_INFINITY]
     }
 
     fn options(&self) -> OptionMap {
@@ -101,14 +123,11 @@ impl Matcher for Masks {
                     parameter: argument.parameter.clone(),
                     position,
                 };
-                if let Binding::Immediate(value) = binding
-                    && may_be_mask(op, &argument.parameter)
-                    && let Some(finite) = self.finite(block, value)
+                if may_be_mask(op, &argument.parameter)
+                    && let Some(value) = here(block, binding)
+                    && let Some(attempt) = self.at_reader(block, value, reader)
                 {
-                    return match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
-                        Ok(()) => replaced(finite, vec![reader]),
-                        Err(missed) => Attempt::CheckFailed(missed),
-                    };
+                    return attempt;
                 }
             }
         }
@@ -117,13 +136,30 @@ impl Matcher for Masks {
 }
 
 impl Masks {
-    fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
-        let is_small = value
-            .tensor_type()
-            .and_then(TensorType::elements)
-            .is_some_and(|count| count <= SMALL);
+    /// What comes of a constant that is known only at its reader; `None` if it has no mask value.
+    fn at_reader(&self, block: &Block<'_>, value: &Value, reader: Reader) -> Option<Attempt> {
         // A large one is not looked into before it is known to reach a softmax: most are weights.
-        if is_small && self.finite(block, value).is_none() {
+        let finite = if is_small(value) {
+            Some(self.finite(block, value)?)
+        } else {
+            None
+        };
+        let product = multiplies(block, std::slice::from_ref(&reader));
+        let attempt = match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
+            Ok(()) => {
+                let finite = finite.or_else(|| self.finite(block, value))?;
+                replaced(finite, vec![reader])
+            }
+            Err(missed) => {
+                finite?;
+                Attempt::CheckFailed(missed)
+            }
+        };
+        Some(judged(block, attempt, value, product))
+    }
+
+    fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
+        if is_small(value) && self.finite(block, value).is_none() {
             return Attempt::NoMatch;
         }
         let readers: Vec<Reader> = block
@@ -142,13 +178,15 @@ impl Masks {
         if reached.is_empty() && stopped.is_none() {
             return Attempt::NoMatch;
         }
-        match (self.finite(block, value), stopped) {
+        let product = multiplies(block, &reached);
+        let attempt = match (self.finite(block, value), stopped) {
             (Some(finite), _) if !reached.is_empty() => replaced(finite, reached),
             (Some(_), Some(missed)) if block.op(missed.at).is_some_and(is_near_mask) => {
                 Attempt::CheckFailed(missed)
             }
-            _ => Attempt::NoMatch,
-        }
+            _ => return Attempt::NoMatch,
+        };
+        judged(block, attempt, value, product)
     }
 
     /// The constant with finite mask values, if it has others. One with NaN or +∞ is no mask.
@@ -175,6 +213,57 @@ impl Masks {
             .collect();
         let finite = Tensor::floats(tensor.dtype(), tensor.shape().to_vec(), finite);
         eval::value(&finite).ok()
+    }
+}
+
+/// The reader that multiplies the mask value with 1 − mask, if one does.
+fn multiplies(block: &Block<'_>, readers: &[Reader]) -> Option<NodeId> {
+    let multiplies = |reader: &&Reader| {
+        block
+            .op_of_type(reader.node, "mul")
+            .is_some_and(|op| keeps_kept_tokens(block, op, &reader.parameter))
+    };
+    readers.iter().find(multiplies).map(|reader| reader.node)
+}
+
+/// The attempt with what the linter says of it: a product of 0 and infinity is wrong for certain, an
+/// infinity that is added or selected is if all tokens of a row are masked, and a finite value may
+/// become infinite in a sum, or in fp16. Of what cannot be rewritten it says nothing.
+fn judged(block: &Block<'_>, attempt: Attempt, value: &Value, product: Option<NodeId>) -> Attempt {
+    attempt.on_match(|| {
+        let elements = block.elements(value);
+        let elements = elements.as_ref().and_then(|tensor| tensor.as_floats().ok());
+        let lowest = elements
+            .iter()
+            .flat_map(|elements| elements.iter().copied())
+            .fold(0.0, f32::min);
+        if lowest.is_finite() {
+            let found = MASK_INFINITY.found(format!("the mask value is {lowest:e}"));
+            return found.severity(Severity::Info);
+        }
+        if let Some(product) = product {
+            let what = "(1 - mask) * -infinity is NaN for every token that is kept";
+            let found = MASK_INFINITY.found(what).severity(Severity::Error);
+            return found.at(product);
+        }
+        MASK_INFINITY.found("the mask value is -infinity")
+    })
+}
+
+fn is_small(value: &Value) -> bool {
+    let elements = value.tensor_type().and_then(TensorType::elements);
+    elements.is_some_and(|count| count <= SMALL)
+}
+
+/// A constant that is no operation of this block: a literal, or one of a block around.
+fn here<'a>(block: &Block<'a>, binding: &'a Binding) -> Option<&'a Value> {
+    match binding {
+        Binding::Immediate(value) => Some(value),
+        Binding::Value(value) => match block.graph.node(value.node)? {
+            Node::Capture { .. } => block.constant(*value),
+            _ => None,
+        },
+        Binding::Absent => None,
     }
 }
 
@@ -275,9 +364,17 @@ fn reaches_softmax(
         let mut is_used = false;
         for one in block.graph.uses(value) {
             is_used = true;
-            let Slot::Argument { .. } = one.slot else {
-                return stop("a value that depends on it leaves the block");
-            };
+            match one.slot {
+                Slot::Argument { .. } => {}
+                Slot::Output(_) => return stop("a value that depends on it leaves the block"),
+                Slot::Capture { .. } => {
+                    reaches_inside(block, one, depth).map_err(|why| Missed {
+                        why,
+                        at: reader.node,
+                    })?;
+                    continue;
+                }
+            }
             let Some(next) = self::reader(block, one) else {
                 let user = block.op(one.user).map_or("operation", |op| op.op_type());
                 return Err(Missed {
@@ -290,6 +387,43 @@ fn reaches_softmax(
         if !is_used && op.results().len() == 1 {
             return stop("nothing reads what comes of it");
         }
+    }
+    Ok(())
+}
+
+/// Whether all that comes of a value inside of a nested block that it is used in ends in a softmax or in
+/// an attention mask there; else why not.
+fn reaches_inside(block: &Block<'_>, one: Use, depth: usize) -> Result<(), String> {
+    let Slot::Capture { block: index, node } = one.slot else {
+        return Err("it is not used in a block".to_owned());
+    };
+    let owner = block.op(one.user);
+    let Some(graph) = owner.and_then(|op| op.blocks().get(index as usize)) else {
+        return Err("a nested block that reads it is gone".to_owned());
+    };
+    let inner = Block {
+        graph,
+        outer: Some(block),
+        ..*block
+    };
+    for one in graph.uses(ValueId::first(node)) {
+        let next = match one.slot {
+            Slot::Argument { .. } => reader(&inner, one).ok_or_else(|| {
+                let user = inner.op(one.user).map_or("operation", |op| op.op_type());
+                format!(
+                    "`{user}` in a nested block reads a value that depends on it, and is no softmax"
+                )
+            })?,
+            Slot::Output(_) => {
+                return Err("a value that depends on it leaves a nested block".to_owned());
+            }
+            Slot::Capture { .. } => {
+                reaches_inside(&inner, one, depth)?;
+                continue;
+            }
+        };
+        reaches_softmax(&inner, &next, &mut BTreeSet::new(), depth)
+            .map_err(|missed| format!("in a nested block: {}", missed.why))?;
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Direction, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass,
-    Target,
+    Attempt, Block, Direction, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta,
+    Pass, Rule, Severity, Target,
 };
 
 mod spelled;
@@ -46,9 +46,26 @@ enum Form {
     Primitive,
 }
 
+const GELU: Rule = Rule {
+    id: "gelu-tanh",
+    summary: "gelu as an operation",
+    why: "A program with gelu(x) fails to compile on the private interface (Orion, row 10). Its call \
+          gives no mode, and others have gelu with a mode accepted; Core ML runs it on the Neural \
+          Engine.",
+    help: "gelu-tanh writes it with tanh (form=primitive), or as the mode that is given.",
+    evidence: META.evidence,
+    sources: &["https://github.com/mechramc/Orion"],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+
 impl Pass for GeluTanh {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[GELU]
     }
 
     fn options(&self) -> OptionMap {
@@ -78,7 +95,7 @@ impl Matcher for Gelu {
             return Attempt::NoMatch;
         };
         match op.op_type() {
-            "gelu" => self.operation(block, op, node),
+            "gelu" => self.operation(block, op, node).with(finding(op)),
             "mul" | "real_div" => match spelled::gelu_of(block, node) {
                 Ok(Some(x)) => self.rewrite(block, node, x, "0.5 * x * (1 + erf(x / sqrt(2)))"),
                 Ok(None) => Attempt::NoMatch,
@@ -87,6 +104,17 @@ impl Matcher for Gelu {
             _ => Attempt::NoMatch,
         }
     }
+}
+
+/// What the linter says of a gelu; through Core ML only that its mode is not given.
+fn finding(op: &Operation) -> Found {
+    if op.argument("mode").is_some() {
+        return GELU.found("`gelu` with a mode").parameter("mode");
+    }
+    GELU.found("`gelu` without a mode").severities(&[
+        (Target::CoreMl, Severity::Info),
+        (Target::AneDirect, Severity::Error),
+    ])
 }
 
 impl Gelu {

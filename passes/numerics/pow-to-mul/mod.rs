@@ -7,7 +7,7 @@ use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
     Attempt, Block, Direction, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass,
-    Target,
+    Rule, Severity, Target,
 };
 
 /// The pass.
@@ -27,6 +27,22 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const POW: Rule = Rule {
+    id: "pow",
+    summary: "pow with a constant exponent that products or roots can take the place of",
+    why: "Language models on the Neural Engine wrote broken text while their normalization squared \
+          with pow, and no longer did with mul (SqueezeBits, Core ML, chip not named); after \
+          conversion pow(x, 2) was wrong near 100 where x * x was right (coremltools issue 2601).",
+    help: "pow-to-mul rewrites it; or write x * x, sqrt or a quotient where the model is made.",
+    evidence: META.evidence,
+    sources: &[
+        "https://blog.squeezebits.com/disaggregated-inference-on-apple-silicon-npu-prefill-and-gpu-decode-67176",
+        "https://github.com/apple/coremltools/issues/2601",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Options {
@@ -43,6 +59,10 @@ impl Default for Options {
 impl Pass for PowToMul {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[POW]
     }
 
     fn options(&self) -> OptionMap {
@@ -207,7 +227,8 @@ fn rewrite(block: &Block<'_>, node: NodeId, base: ValueId, form: Form, found: &s
         Form::Quotient => format!("{found} becomes real_div(1, x)"),
         Form::Absolute => format!("{found} becomes abs(x)"),
     };
-    Attempt::matched(what, move |edit| {
+    let finding = POW.found(found).parameter("y");
+    let rewrite = Attempt::matched(what, move |edit| {
         let new = match form {
             Form::Base if must_copy => edit.op("identity", &[("x", Binding::Value(base))])?,
             Form::Base => base,
@@ -221,7 +242,8 @@ fn rewrite(block: &Block<'_>, node: NodeId, base: ValueId, form: Form, found: &s
             Form::Absolute => edit.op("abs", &[("x", Binding::Value(base))])?,
         };
         edit.replace(result, new)
-    })
+    });
+    rewrite.with(finding)
 }
 
 fn inverse_root(edit: &mut Edit<'_>, base: ValueId, dtype: DType) -> Result<ValueId, EditError> {

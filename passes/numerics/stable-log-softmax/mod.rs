@@ -3,7 +3,9 @@
 use crate::ir::{Binding, NodeId, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
+};
 
 use super::stable_logsumexp::{binary, largest, reduce, sum_fits};
 use super::stable_softplus::logarithm;
@@ -25,9 +27,25 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const LOG_SOFTMAX: Rule = Rule {
+    id: "log-softmax",
+    summary: "the logarithm of a softmax",
+    why: "A probability below 6e-8 is 0 in fp16, and its logarithm is -infinity or, with the epsilon \
+          of log, a constant that has nothing to do with the score (coremltools issue 2728).",
+    help: "stable-log-softmax computes it from the scores.",
+    evidence: META.evidence,
+    sources: &["https://github.com/apple/coremltools/issues/2728"],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
 impl Pass for StableLogSoftmax {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[LOG_SOFTMAX]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -89,7 +107,8 @@ impl Matcher for LogSoftmax {
         };
         let dtype = ty.dtype;
         let what = "log(softmax(x)) becomes s - log(reduce_sum(exp(s))), s = x - reduce_max(x)";
-        Attempt::matched(what, move |edit| {
+        let finding = LOG_SOFTMAX.found(format!("log(softmax(x)) of {dtype}"));
+        let rewrite = Attempt::matched(what, move |edit| {
             let axes = edit.constant(Value::int32s(&axes));
             let greatest = reduce(edit, "reduce_max", x, &axes)?;
             let shifted = binary(edit, "sub", x, greatest)?;
@@ -100,6 +119,7 @@ impl Matcher for LogSoftmax {
             let logarithm = logarithm::unguarded(edit, sum, epsilon_type)?;
             let new = binary(edit, "sub", shifted, logarithm)?;
             edit.replace(result, new)
-        })
+        });
+        rewrite.with(finding)
     }
 }

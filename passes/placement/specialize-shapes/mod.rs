@@ -82,12 +82,7 @@ impl WholeMatcher for Specialize {
 }
 
 impl Specialize {
-    fn attempt(
-        &self,
-        whole: &Whole<'_>,
-        name: &str,
-        function: &Function,
-    ) -> Option<WholeAttempt> {
+    fn attempt(&self, whole: &Whole<'_>, name: &str, function: &Function) -> Option<WholeAttempt> {
         let described = whole.interface.functions.iter().find(|f| f.name == name);
         let mut fixed = Vec::new();
         for input in &function.inputs {
@@ -128,7 +123,7 @@ impl Specialize {
         ty: &TensorType,
         feature: Option<&Feature>,
     ) -> Result<TensorType, String> {
-        if ty.rank < 0 || ty.dims.iter().any(|dim| *dim == Dim::Unknown { variadic: true }) {
+        if ty.rank < 0 || ty.dims.contains(&Dim::Unknown { variadic: true }) {
             return Err("its rank is not known".to_owned());
         }
         let default = match feature.map(|feature| &feature.form) {
@@ -179,10 +174,17 @@ fn allowed(
 ) -> Result<(), String> {
     for (axis, (size, (least, most))) in sizes.iter().zip(ranges).enumerate() {
         if *size < *least as u64 || most.is_some_and(|most| *size > most as u64) {
-            return Err(format!("the description does not allow {size} for its dimension {axis}"));
+            return Err(format!(
+                "the description does not allow {size} for its dimension {axis}"
+            ));
         }
     }
-    let same = |shape: &Vec<usize>| shape.iter().map(|size| *size as u64).eq(sizes.iter().copied());
+    let same = |shape: &Vec<usize>| {
+        shape
+            .iter()
+            .map(|size| *size as u64)
+            .eq(sizes.iter().copied())
+    };
     if !shapes.is_empty() && !shapes.iter().any(same) {
         return Err("the shape is none of those that the description lists".to_owned());
     }
@@ -203,9 +205,15 @@ fn specialize(
     for (name, ty) in fixed {
         let ty: ValueType = ty.clone().into();
         edit.function(function)?.retype_input(name, &ty)?;
-        edit.description().describe(function, Side::Input, name, &ty)?;
+        edit.description()
+            .describe(function, Side::Input, name, &ty)?;
     }
-    let opsets: Vec<String> = edit.function(function)?.specializations.keys().cloned().collect();
+    let opsets: Vec<String> = edit
+        .function(function)?
+        .specializations
+        .keys()
+        .cloned()
+        .collect();
     for opset in &opsets {
         walk::retype(edit, function, opset)?;
     }
@@ -221,7 +229,8 @@ fn specialize(
         let output = outputs.iter().find(|output| output.name == feature.name);
         if let (Form::Array { .. }, Some(ty)) = (&feature.form, output.and_then(|o| o.ty.as_ref()))
         {
-            edit.description().describe(function, Side::Output, &feature.name, ty)?;
+            edit.description()
+                .describe(function, Side::Output, &feature.name, ty)?;
         }
     }
     Ok(())

@@ -13,7 +13,9 @@ impl Shapes {
     /// What is wrong, in words.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut shapes = BTreeMap::new();
-        let parts = text.split(['+', ' ', ',', ';']).filter(|part| !part.is_empty());
+        let parts = text
+            .split(['+', ' ', ',', ';'])
+            .filter(|part| !part.is_empty());
         for part in parts {
             let expected = || format!("`{part}` is not of the form NAME:1x128");
             let (name, sizes) = part.rsplit_once(':').ok_or_else(expected)?;

@@ -64,7 +64,13 @@ fn types(edit: &mut Edit<'_>, node: NodeId) -> Result<(), EditError> {
             None => inferred,
         };
         if declared.as_ref() != Some(&ty) {
-            edit.retype(ValueId { node, result: index }, ty);
+            edit.retype(
+                ValueId {
+                    node,
+                    result: index,
+                },
+                ty,
+            );
         }
     }
     Ok(())
@@ -123,12 +129,23 @@ fn constant(edit: &Edit<'_>, node: NodeId, opset: Opset) -> Option<Value> {
                 Binding::Absent => None,
             })
             .collect::<Option<Vec<_>>>()?;
-        if !values.iter().all(|value| value.tensor_type().is_some_and(small)) {
+        if !values
+            .iter()
+            .all(|value| value.tensor_type().is_some_and(small))
+        {
             return None;
         }
         arguments.insert(&argument.parameter, values);
     }
-    let mut values = fold(op.op_type(), opset, &arguments, op.results(), &NoFiles, MAX_BYTES).ok()?;
+    let mut values = fold(
+        op.op_type(),
+        opset,
+        &arguments,
+        op.results(),
+        &NoFiles,
+        MAX_BYTES,
+    )
+    .ok()?;
     values.pop()
 }
 

@@ -101,10 +101,19 @@ fn attempt(
         Direction::Output => "output",
     };
     let first = places.first()?;
-    let tensor = |place: &Place| place.named.ty.as_ref().and_then(|ty| ty.as_tensor()).cloned();
+    let tensor = |place: &Place| {
+        place
+            .named
+            .ty
+            .as_ref()
+            .and_then(|ty| ty.as_tensor())
+            .cloned()
+    };
     let bytes = |place: &Place| tensor(place).and_then(|ty| ty.packed_bytes());
     let size = bytes(first);
-    let odd = places.iter().find(|place| bytes(place) != size || size.is_none())?;
+    let odd = places
+        .iter()
+        .find(|place| bytes(place) != size || size.is_none())?;
     if places.len() < 2 {
         return None;
     }
@@ -154,7 +163,9 @@ fn common(
         if let Some(feature) = features.find(|feature| feature.name == *name)
             && !matches!(feature.form, Form::Array { .. })
         {
-            return Err(format!("`{name}` is described as something else than an array"));
+            return Err(format!(
+                "`{name}` is described as something else than an array"
+            ));
         }
         match &mut found {
             None => found = Some((ty.dtype, shape)),
@@ -196,7 +207,12 @@ fn pad(
         return Ok(());
     }
     let ty: ValueType = TensorType::fixed(dtype, shape).into();
-    let opsets: Vec<String> = edit.function(function)?.specializations.keys().cloned().collect();
+    let opsets: Vec<String> = edit
+        .function(function)?
+        .specializations
+        .keys()
+        .cloned()
+        .collect();
     for opset in &opsets {
         match direction {
             Direction::Input => cut_input(edit, function, opset, *index, &own)?,
@@ -210,7 +226,8 @@ fn pad(
         }
         Direction::Output => Side::Output,
     };
-    edit.description().describe(function, side, &named.name, &ty)?;
+    edit.description()
+        .describe(function, side, &named.name, &ty)?;
     let port = Port {
         name: named.name.clone(),
         padding,
@@ -238,7 +255,11 @@ fn cut_input(
     let slice = edit.at(function, opset, node, |edit| {
         let begin = edit.constant(Value::int32s(&vec![0; sizes.len()]));
         let size = edit.constant(Value::int32s(&sizes));
-        let arguments = [("x", Binding::Value(input)), ("begin", begin), ("size", size)];
+        let arguments = [
+            ("x", Binding::Value(input)),
+            ("begin", begin),
+            ("size", size),
+        ];
         let slice = edit.op("slice_by_size", &arguments)?;
         edit.keep(slice.node);
         Ok(slice)
@@ -269,7 +290,9 @@ fn pad_output(
         return Err(WholeError::Other("a body lacks an output".to_owned()));
     };
     if graph.ty(output).and_then(|ty| ty.as_tensor()) != Some(&TensorType::fixed(dtype, own)) {
-        return Err(WholeError::Other("bodies have outputs of other types".to_owned()));
+        return Err(WholeError::Other(
+            "bodies have outputs of other types".to_owned(),
+        ));
     }
     let (from, to) = (int32s(own)?, int32s(shape)?);
     let padded = edit.at(function, opset, output.node, |edit| {
@@ -323,13 +346,19 @@ fn with_zeros(
         let mut shape = sizes.clone();
         shape[axis] = more;
         sizes[axis] += more;
-        let zeros = eval::value(&Tensor::zeros(dtype, shape))
-            .map_err(|_| EditError::Constant(dtype))?;
+        let zeros =
+            eval::value(&Tensor::zeros(dtype, shape)).map_err(|_| EditError::Constant(dtype))?;
         let zeros = edit.constant(zeros);
         let arguments = BTreeMap::from([
             ("values".to_owned(), vec![Binding::Value(value), zeros]),
-            ("axis".to_owned(), vec![edit.constant(Value::int32(axis as i32))]),
-            ("interleave".to_owned(), vec![edit.constant(Value::bool(false))]),
+            (
+                "axis".to_owned(),
+                vec![edit.constant(Value::int32(axis as i32))],
+            ),
+            (
+                "interleave".to_owned(),
+                vec![edit.constant(Value::bool(false))],
+            ),
         ]);
         value = ValueId::first(edit.variadic_op("concat", arguments)?);
     }

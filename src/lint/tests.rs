@@ -1,0 +1,1 @@
+//! Tests of the linter, with rules made for the purpose.
