@@ -56,6 +56,8 @@ mod safe_rmsnorm;
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
 mod slice_queries;
+#[path = "placement/specialize-shapes/mod.rs"]
+mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "placement/split-wide-conv/mod.rs"]
@@ -103,6 +105,7 @@ pub static ALL: &[&dyn Pass] = &[
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &order_interface::OrderInterface,
+    &specialize_shapes::SpecializeShapes,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
     &uniform_interface::UniformInterface,

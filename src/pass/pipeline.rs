@@ -362,7 +362,7 @@ impl Parser<'_> {
             if !self.eat('=') {
                 return Err(self.error("expected `=`"));
             }
-            let value = self.word("-_+.");
+            let value = self.word("-_+.:");
             if value.is_empty() {
                 return Err(self.error("expected a value"));
             }
