@@ -4,7 +4,17 @@
 //! a struct. None changes anything, and none looks at more of the graph than the neighbourhood of the
 //! operation it is asked about.
 
+pub mod attention;
+pub mod joined;
+pub mod mask;
+pub mod norm;
+pub mod product;
+pub mod range;
+pub mod repeat;
+pub mod residual;
+pub mod rotate;
 pub mod state;
+pub mod weight;
 
 #[cfg(test)]
 mod sample;

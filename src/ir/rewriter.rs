@@ -226,6 +226,11 @@ impl<'a> Rewriter<'a> {
         self.graph.set_type(value, ty);
     }
 
+    /// Keeps an operation that this rewrite made although nothing uses it yet.
+    pub fn keep(&mut self, node: NodeId) {
+        self.made.retain(|made| *made != node);
+    }
+
     /// Erases an operation whose results nothing uses, even if it writes to a state.
     ///
     /// # Errors
