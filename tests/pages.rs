@@ -4,6 +4,7 @@
 //! The table is generated: `MILWRIGHT_UPDATE=1 cargo test --test pages` writes it anew.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -490,7 +491,7 @@ fn rules_page() -> String {
         if rules.is_empty() {
             continue;
         }
-        text.push_str(&format!("\n## {}\n", family.name()));
+        write!(text, "\n## {}\n", family.name()).unwrap();
         for (pass, rule) in rules {
             let meta = pass.meta();
             let link = format!("[{0}](../passes/{1}/{0})", meta.id, family.name());
@@ -508,7 +509,8 @@ fn rules_page() -> String {
             } else {
                 format!("fix {link}")
             };
-            text.push_str(&format!(
+            write!(
+                text,
                 "\n### {}\n\n{}.\n\n{} · {} · {kind}{catalog}\n\n*Why:* {}\n\n*Help:* {}\n",
                 rule.id,
                 capital(rule.summary),
@@ -516,10 +518,11 @@ fn rules_page() -> String {
                 rule.evidence.name(),
                 rule.why,
                 rule.help
-            ));
+            )
+            .unwrap();
             if !rule.sources.is_empty() {
                 let links: Vec<String> = rule.sources.iter().map(|s| format!("<{s}>")).collect();
-                text.push_str(&format!("\n*Sources:* {}\n", links.join(", ")));
+                write!(text, "\n*Sources:* {}\n", links.join(", ")).unwrap();
             }
         }
     }
