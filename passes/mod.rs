@@ -10,6 +10,8 @@ mod cpu_op;
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "placement/eliminate-concat/mod.rs"]
+mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
 mod explicit_attention;
 #[path = "numerics/finite-masks/mod.rs"]
@@ -28,20 +30,42 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "placement/linear-to-conv/mod.rs"]
+mod linear_to_conv;
+#[path = "state/merge-states/mod.rs"]
+mod merge_states;
+#[path = "placement/name-immediates/mod.rs"]
+mod name_immediates;
+#[path = "state/nudge-state-update/mod.rs"]
+mod nudge_state_update;
+#[path = "placement/order-interface/mod.rs"]
+mod order_interface;
+#[path = "state/pad-states/mod.rs"]
+mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
 #[path = "numerics/precise-silu/mod.rs"]
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
+#[path = "attention/rope-as-matmul/mod.rs"]
+mod rope_as_matmul;
+#[path = "numerics/safe-rmsnorm/mod.rs"]
+mod safe_rmsnorm;
+#[path = "attention/slice-queries/mod.rs"]
+mod slice_queries;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
+#[path = "placement/split-wide-conv/mod.rs"]
+mod split_wide_conv;
 #[path = "numerics/stable-log-softmax/mod.rs"]
 mod stable_log_softmax;
 #[path = "numerics/stable-logsumexp/mod.rs"]
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "placement/uniform-interface/mod.rs"]
+mod uniform_interface;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -58,12 +82,24 @@ pub static ALL: &[&dyn Pass] = &[
     &gelu_tanh::GeluTanh,
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
+    &safe_rmsnorm::SafeRmsNorm,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &explicit_attention::ExplicitAttention,
+    &rope_as_matmul::RopeAsMatmul,
+    &slice_queries::SliceQueries,
+    &merge_states::MergeStates,
+    &nudge_state_update::NudgeStateUpdate,
+    &pad_states::PadStates,
     &cpu_op::CpuOp,
+    &eliminate_concat::EliminateConcat,
+    &linear_to_conv::LinearToConv,
+    &name_immediates::NameImmediates,
+    &order_interface::OrderInterface,
     &split_conv_bias::SplitConvBias,
+    &split_wide_conv::SplitWideConv,
+    &uniform_interface::UniformInterface,
     &bad_scale::BadScale,
 ];
 

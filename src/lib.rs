@@ -93,6 +93,7 @@
 //! | the command | [`cli`]: one file for each command |
 //! | the linter | [`lint`]: runs the rules of passes and shows what they find |
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
+//! | sight | [`analysis`]: what several passes need to see: norms, the residual stream, attention, masks, rotations, ranges, states |
 //! | the frame of passes | [`pass`]: the trait, rules, the matcher's view, the rewriter's view, the manager, pipelines, remarks · [`diff`]: what differs between two programs |
 //! | models as they are given | [`source`]: a model from a package, a bare file, a compiled model or text; packages from text |
 //! | running programs | [`eval`]: the interpreter, inputs and results in files, comparison |
@@ -104,6 +105,7 @@
 //! So the graph does not know that protobuf exists, and the modules of one row do not
 //! know each other. `passes/README.md` says how to write a pass.
 
+pub mod analysis;
 pub mod cli;
 pub mod diff;
 pub mod eval;

@@ -13,8 +13,7 @@ use super::args::{PrecisionArg, ResultFormat, VerifyArgs};
 use super::evaluating;
 use super::output::{Output, count};
 use crate::eval::inputs::Plan;
-use crate::eval::states::StateMap;
-use crate::eval::verify::{self, Calls, Criterion, Difference, Report, Samples, VerifyError};
+use crate::eval::verify::{self, Calls, Criterion, Difference, Maps, Report, Samples, VerifyError};
 use crate::eval::{Options, Precision, Runner};
 use crate::model::Model;
 use crate::package::Weights;
@@ -180,8 +179,8 @@ impl Comparison<'_> {
         let mut second =
             Runner::new(b.model, b.weights, function, &options).map_err(VerifyError::Second)?;
         let maps = [
-            StateMap::of(&a.model.user_defined())?,
-            StateMap::of(&b.model.user_defined())?,
+            Maps::of(&a.model.user_defined())?,
+            Maps::of(&b.model.user_defined())?,
         ];
         let maps = [&maps[0], &maps[1]];
         if let Some(path) = self.inputs {

@@ -15,6 +15,7 @@ pub mod inputs;
 mod interpreter;
 mod memory;
 pub mod npz;
+pub mod ports;
 mod precision;
 mod runner;
 pub mod script;

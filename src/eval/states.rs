@@ -67,6 +67,11 @@ pub enum StateMapError {
         "the map of states in the metadata (`{KEY}`) has version {0}, but only {VERSION} is known"
     )]
     Version(u32),
+    /// A place in a place that no entry can say.
+    #[error(
+        "the map of states in the metadata (`{KEY}`) cannot say where `{0}` goes a second time"
+    )]
+    Twice(String),
     /// A place that is not in the state.
     #[error(
         "the map of states says that `{original}` is at {start} to {end} of axis {axis} of \
@@ -125,7 +130,81 @@ impl StateMap {
     }
 }
 
+impl StateMap {
+    /// Notes that a state of shape `shape` went to `place` in one of shape `into`. What the state
+    /// itself held of earlier states is found there as well.
+    ///
+    /// # Errors
+    ///
+    /// If the form has no words for where an earlier state is then; the map is unchanged.
+    pub fn moved(
+        &mut self,
+        function: &str,
+        state: &str,
+        shape: &[usize],
+        place: &Place,
+        into: &[usize],
+    ) -> Result<(), StateMapError> {
+        let places = self.functions.get(function);
+        let mut moved = BTreeMap::new();
+        for (original, earlier) in places.into_iter().flatten() {
+            if earlier.state == state {
+                let within = earlier.within(shape, place, into);
+                let within = within.ok_or_else(|| StateMapError::Twice(original.clone()))?;
+                moved.insert(original.clone(), within);
+            }
+        }
+        if moved.is_empty() {
+            moved.insert(state.to_owned(), place.clone());
+        }
+        self.functions
+            .entry(function.to_owned())
+            .or_default()
+            .extend(moved);
+        Ok(())
+    }
+}
+
 impl Place {
+    /// This place in a state of shape `shape`, when that state is at `outer` in one of shape `into`.
+    fn within(&self, shape: &[usize], outer: &Self, into: &[usize]) -> Option<Self> {
+        let covers = |place: &Self, shape: &[usize]| {
+            !place.new_axis && place.start == 0 && shape.get(place.axis) == Some(&place.length)
+        };
+        let rank = shape.len() - usize::from(self.new_axis);
+        let mut padding = vec![0; rank];
+        for (sum, own) in padding.iter_mut().zip(&self.padding) {
+            *sum += own;
+        }
+        for (axis, more) in outer.padding.iter().enumerate() {
+            if axis == self.axis && !covers(self, shape) {
+                // What lies behind all of them is in none's range.
+                continue;
+            }
+            let axis = axis - usize::from(self.new_axis && axis > self.axis);
+            *padding.get_mut(axis)? += more;
+        }
+        if padding.iter().all(|padding| *padding == 0) {
+            padding.clear();
+        }
+        let (axis, start, length, new_axis) = if covers(self, shape) {
+            (outer.axis, outer.start, outer.length, outer.new_axis)
+        } else if covers(outer, into) || (outer.axis == self.axis && !outer.new_axis) {
+            let start = outer.start.checked_add(self.start)?;
+            (self.axis, start, self.length, self.new_axis)
+        } else {
+            return None;
+        };
+        Some(Self {
+            state: outer.state.clone(),
+            axis,
+            start,
+            length,
+            new_axis,
+            padding,
+        })
+    }
+
     /// The original state `name` as the new state `held` holds it.
     pub fn original(&self, name: &str, held: &Tensor) -> Result<Tensor, StateMapError> {
         let wrong = || StateMapError::Range {
@@ -217,6 +296,75 @@ mod tests {
         ] {
             assert!(place(text).original("a", &held).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_moves_twice_is_found_at_the_last_place() {
+        let part = |start| Place {
+            state: "all".to_owned(),
+            axis: 0,
+            start,
+            length: 1,
+            new_axis: false,
+            padding: Vec::new(),
+        };
+        let padded = |state: &str, length| Place {
+            state: state.to_owned(),
+            length,
+            padding: vec![0, 0, 2],
+            ..part(0)
+        };
+        // Two of [1, 2, 3] become one of [2, 2, 3], and that one of [2, 2, 5].
+        let mut joined = StateMap::default();
+        for (index, state) in ["a", "b"].into_iter().enumerate() {
+            joined
+                .moved("main", state, &[1, 2, 3], &part(index), &[2, 2, 3])
+                .unwrap();
+        }
+        joined
+            .moved("main", "all", &[2, 2, 3], &padded("all", 2), &[2, 2, 5])
+            .unwrap();
+        // The same in the other order.
+        let mut first = StateMap::default();
+        for (index, state) in ["a", "b"].into_iter().enumerate() {
+            first
+                .moved("main", state, &[1, 2, 3], &padded(state, 1), &[1, 2, 5])
+                .unwrap();
+            first
+                .moved("main", state, &[1, 2, 5], &part(index), &[2, 2, 5])
+                .unwrap();
+        }
+        assert_eq!(joined, first);
+        let held = counting(&[2, 2, 5]);
+        let b = joined
+            .place("main", "b")
+            .unwrap()
+            .original("b", &held)
+            .unwrap();
+        assert_eq!(b.shape(), [1, 2, 3]);
+        assert_eq!(
+            b.as_floats().unwrap().as_ref(),
+            [10.0, 11.0, 12.0, 15.0, 16.0, 17.0]
+        );
+    }
+
+    #[test]
+    fn a_layer_on_a_layer_has_no_entry() {
+        let stacked = |state: &str| Place {
+            state: state.to_owned(),
+            axis: 0,
+            start: 1,
+            length: 1,
+            new_axis: true,
+            padding: Vec::new(),
+        };
+        let mut map = StateMap::default();
+        map.moved("main", "a", &[3], &stacked("b"), &[2, 3])
+            .unwrap();
+        let before = map.clone();
+        let again = map.moved("main", "b", &[2, 3], &stacked("c"), &[2, 2, 3]);
+        assert!(matches!(again, Err(StateMapError::Twice(name)) if name == "a"));
+        assert_eq!(map, before);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::arrays::array;
 use super::inputs::{InputError, Plan};
 use super::interpreter::Unobserved;
+use super::ports::{Direction, Port, PortMap, PortMapError};
 use super::runner::{Runner, RunnerError};
 use super::script::convert;
 use super::states::{Place, StateMap, StateMapError};
@@ -84,6 +85,9 @@ pub enum VerifyError {
     /// The map of states.
     #[error(transparent)]
     States(#[from] StateMapError),
+    /// The map of inputs and outputs.
+    #[error(transparent)]
+    Ports(#[from] PortMapError),
     /// The first model fails.
     #[error("the first model fails: {0}")]
     First(RunnerError),
@@ -136,17 +140,18 @@ impl Samples<'_> {
 }
 
 /// Runs two models on the same inputs and compares what they give. Both start each sample with
-/// states of zero. `maps` are the maps of states in the metadata of each.
+/// states of zero. `maps` are the maps in the metadata of each.
 pub fn verify(
     a: &mut Runner<'_>,
     b: &mut Runner<'_>,
     samples: &Samples<'_>,
     criterion: Criterion,
-    maps: [&StateMap; 2],
+    maps: [&Maps; 2],
 ) -> Result<Report, VerifyError> {
-    let outputs = match_outputs(a, b)?;
-    match_inputs(a, b)?;
-    let states = match_states(a, b, maps)?;
+    let ports = [Named::new(a, &maps[0].ports), Named::new(b, &maps[1].ports)];
+    let outputs = match_outputs(a, b, &ports)?;
+    match_inputs(a, b, &ports)?;
+    let states = match_states(a, b, [&maps[0].states, &maps[1].states])?;
     let mut tallies: Vec<Tally> = outputs.iter().map(|name| Tally::new(name)).collect();
     let mut state_tallies: Vec<Tally> = states
         .iter()
@@ -157,7 +162,7 @@ pub fn verify(
         b.reset().map_err(VerifyError::Second)?;
         for call in 0..samples.calls() {
             let inputs = samples.inputs(sample, call)?;
-            let of_b = inputs_for(b, &inputs)?;
+            let of_b = inputs_for(b, &inputs, &ports)?;
             let from_a = a
                 .call(&inputs, &mut Unobserved)
                 .map_err(VerifyError::First)?;
@@ -165,7 +170,8 @@ pub fn verify(
                 .call(&of_b, &mut Unobserved)
                 .map_err(VerifyError::Second)?;
             for (name, tally) in outputs.iter().zip(&mut tallies) {
-                let (x, y) = (output(&from_a, name)?, output(&from_b, name)?);
+                let x = output(&from_a, name, &ports[0])?;
+                let y = output(&from_b, name, &ports[1])?;
                 tally.compare(&x, &y, criterion)?;
             }
         }
@@ -188,39 +194,101 @@ pub fn verify(
     })
 }
 
-/// The outputs by name, in the order of the first model.
-fn match_outputs(a: &Runner<'_>, b: &Runner<'_>) -> Result<Vec<String>, VerifyError> {
-    let only = |x: &Runner<'_>, y: &Runner<'_>, which: &str| {
-        let missing = x.outputs().iter().find(|name| !y.outputs().contains(name));
+/// What passes noted in a model's metadata of its interface.
+#[derive(Clone, Debug, Default)]
+pub struct Maps {
+    /// Where states went.
+    pub states: StateMap,
+    /// Where inputs and outputs went.
+    pub ports: PortMap,
+}
+
+impl Maps {
+    /// The maps in a model's metadata.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be read.
+    pub fn of(metadata: &BTreeMap<String, String>) -> Result<Self, VerifyError> {
+        Ok(Self {
+            states: StateMap::of(metadata)?,
+            ports: PortMap::of(metadata)?,
+        })
+    }
+}
+
+/// The inputs and outputs of a model under the names that they had before any pass.
+struct Named<'m> {
+    map: &'m PortMap,
+    function: String,
+}
+
+impl<'m> Named<'m> {
+    fn new(runner: &Runner<'_>, map: &'m PortMap) -> Self {
+        let function = runner.stages().first().map(|stage| stage.function.clone());
+        Self {
+            map,
+            function: function.unwrap_or_default(),
+        }
+    }
+
+    fn original(&self, direction: Direction, name: &str) -> String {
+        let original = self.map.original(&self.function, direction, name);
+        original.to_owned()
+    }
+
+    fn port(&self, direction: Direction, original: &str) -> Port {
+        self.map.port(&self.function, direction, original)
+    }
+}
+
+/// The outputs by their original names, in the order of the first model.
+fn match_outputs(
+    a: &Runner<'_>,
+    b: &Runner<'_>,
+    ports: &[Named<'_>; 2],
+) -> Result<Vec<String>, VerifyError> {
+    let names = |runner: &Runner<'_>, named: &Named<'_>| -> Vec<String> {
+        let outputs = runner.outputs().iter();
+        outputs
+            .map(|name| named.original(Direction::Output, name))
+            .collect()
+    };
+    let (of_a, of_b) = (names(a, &ports[0]), names(b, &ports[1]));
+    let only = |x: &[String], y: &[String], which: &str| {
+        let missing = x.iter().find(|name| !y.contains(name));
         missing.map(|name| {
             VerifyError::Interface(format!(
                 "only the {which} has an output `{name}`; the other has {}",
-                y.outputs().join(", ")
+                y.join(", ")
             ))
         })
     };
-    if let Some(error) = only(a, b, "first").or_else(|| only(b, a, "second")) {
+    if let Some(error) = only(&of_a, &of_b, "first").or_else(|| only(&of_b, &of_a, "second")) {
         return Err(error);
     }
-    Ok(a.outputs().to_vec())
+    Ok(of_a)
 }
 
-/// Both models must have the same inputs; their types may differ in element type alone.
-fn match_inputs(a: &Runner<'_>, b: &Runner<'_>) -> Result<(), VerifyError> {
-    for (x, y, which) in [(a, b, "first"), (b, a, "second")] {
+/// Both models must have the same inputs; their types may differ in element type, and one may leave
+/// sizes open.
+fn match_inputs(a: &Runner<'_>, b: &Runner<'_>, ports: &[Named<'_>; 2]) -> Result<(), VerifyError> {
+    let [of_a, of_b] = ports;
+    for (x, y, names, others, which) in [(a, b, of_a, of_b, "first"), (b, a, of_b, of_a, "second")]
+    {
         for input in x.inputs() {
-            let name = &input.named.name;
-            let other = y.inputs().iter().find(|other| other.named.name == *name);
-            let Some(other) = other else {
+            let name = names.original(Direction::Input, &input.named.name);
+            let (own, there) = (
+                names.port(Direction::Input, &name),
+                others.port(Direction::Input, &name),
+            );
+            let mut all = y.inputs().iter();
+            let Some(other) = all.find(|other| other.named.name == there.name) else {
                 return Err(VerifyError::Interface(format!(
                     "only the {which} has an input `{name}`"
                 )));
             };
-            let shape = |input: &super::runner::Input| {
-                let ty = input.named.ty.as_ref()?.as_tensor()?;
-                Some(ty.dims.clone())
-            };
-            if shape(input) != shape(other) {
+            if !agree(shape(input, &own), shape(other, &there)) {
                 return Err(VerifyError::Interface(format!(
                     "the input `{name}` is {} in the {which} and {} in the other",
                     words(input.named.ty.as_ref()),
@@ -232,29 +300,61 @@ fn match_inputs(a: &Runner<'_>, b: &Runner<'_>) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// The inputs in the element types that a model wants.
+/// The sizes of an input's original, as far as they are known.
+fn shape(input: &super::runner::Input, port: &Port) -> Option<Vec<Option<u64>>> {
+    let ty = input.named.ty.as_ref()?.as_tensor()?;
+    let padding = port.padding.iter().chain(std::iter::repeat(&0));
+    let sizes = ty.dims.iter().zip(padding);
+    Some(
+        sizes
+            .map(|(dim, more)| dim.size()?.checked_sub(*more as u64))
+            .collect(),
+    )
+}
+
+fn agree(x: Option<Vec<Option<u64>>>, y: Option<Vec<Option<u64>>>) -> bool {
+    match (x, y) {
+        (Some(x), Some(y)) => {
+            let same = |(x, y): (&Option<u64>, &Option<u64>)| x.is_none() || y.is_none() || x == y;
+            x.len() == y.len() && x.iter().zip(&y).all(same)
+        }
+        (x, y) => x.is_none() && y.is_none(),
+    }
+}
+
+/// The second model's inputs of the first's, in the element types that it wants.
 fn inputs_for(
     runner: &Runner<'_>,
     inputs: &BTreeMap<String, Tensor>,
+    ports: &[Named<'_>; 2],
 ) -> Result<BTreeMap<String, Tensor>, VerifyError> {
     let mut converted = BTreeMap::new();
     for input in runner.inputs() {
-        let name = &input.named.name;
-        if let Some(tensor) = inputs.get(name) {
-            let tensor = convert(tensor, input.named.ty.as_ref()).map_err(|why| {
-                VerifyError::Interface(format!("the second's input `{name}`: {why}"))
+        let original = ports[1].original(Direction::Input, &input.named.name);
+        let [from, to] = [0, 1].map(|side: usize| ports[side].port(Direction::Input, &original));
+        if let Some(tensor) = inputs.get(&from.name) {
+            let tensor = to.padded(&from.cut(tensor)?)?;
+            let tensor = convert(&tensor, input.named.ty.as_ref()).map_err(|why| {
+                VerifyError::Interface(format!("the second's input `{original}`: {why}"))
             })?;
-            converted.insert(name.clone(), tensor);
+            converted.insert(to.name, tensor);
         }
     }
     Ok(converted)
 }
 
-fn output(results: &[(String, Datum)], name: &str) -> Result<Tensor, VerifyError> {
-    let found = results.iter().find(|(output, _)| output == name);
+/// An output by its original name.
+fn output(
+    results: &[(String, Datum)],
+    name: &str,
+    named: &Named<'_>,
+) -> Result<Tensor, VerifyError> {
+    let port = named.port(Direction::Output, name);
+    let found = results.iter().find(|(output, _)| *output == port.name);
     let wrong = |why: &str| VerifyError::Interface(format!("the output `{name}`: {why}"));
     let (_, datum) = found.ok_or_else(|| wrong("it is not computed"))?;
-    array(datum).map_err(|why| wrong(&why))
+    let tensor = array(datum).map_err(|why| wrong(&why))?;
+    Ok(port.cut(&tensor)?)
 }
 
 /// A state of either model, and where to find it in both.

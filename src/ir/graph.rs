@@ -237,6 +237,10 @@ pub struct Use {
     pub slot: Slot,
 }
 
+/// So many outputs are faster to look through than the uses of a value, of which there may be
+/// thousands.
+const FEW_OUTPUTS: usize = 64;
+
 /// One block as a graph.
 #[derive(Clone, Debug)]
 pub struct Graph {
@@ -390,7 +394,12 @@ impl Graph {
 
     /// True if the block returns this value.
     pub fn is_output(&self, value: ValueId) -> bool {
-        self.outputs().contains(&value)
+        let outputs = self.outputs();
+        if outputs.len() <= FEW_OUTPUTS {
+            return outputs.contains(&value);
+        }
+        let mut uses = self.uses(value);
+        uses.any(|site| matches!(site.slot, Slot::Output(_)))
     }
 
     /// The operations that must come after this one because they touch the same state.

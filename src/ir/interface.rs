@@ -1,7 +1,7 @@
 //! Changes to what a function takes and gives. The bodies of a function change alike: the first
 //! inputs of each are the function's own.
 
-use super::graph::{Graph, InputOrigin, NamedType, Node, NodeId, ValueId};
+use super::graph::{Binding, Graph, InputOrigin, NamedType, Node, NodeId, ValueId};
 use super::program::{Body, Function, Program};
 use super::types::ValueType;
 
@@ -181,6 +181,50 @@ impl Function {
 }
 
 impl Body {
+    /// Lets everything that reads the input with this index read `value` instead, except for the
+    /// operation `reader`, which reads the input at `parameter`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such input, or it is an output as well.
+    pub fn divert_input(
+        &mut self,
+        index: usize,
+        value: ValueId,
+        (reader, parameter): (NodeId, &str),
+    ) -> Result<(), InterfaceError> {
+        let node = self.graph.inputs().get(index).copied();
+        let node = node.ok_or_else(|| InterfaceError::NoInput(index.to_string()))?;
+        let input = ValueId::first(node);
+        if self.graph.is_output(input) {
+            return Err(InterfaceError::Shared(self.graph.name(input).to_owned()));
+        }
+        self.graph.replace_uses(input, value);
+        let own = vec![Binding::Value(input)];
+        self.graph.set_argument(reader, parameter, Some(own));
+        Ok(())
+    }
+
+    /// Puts another value in the place of the output with this index. They exchange their names.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such output, or it is an input as well or an output twice.
+    pub fn exchange_output(&mut self, index: usize, value: ValueId) -> Result<(), InterfaceError> {
+        let mut outputs = self.graph.outputs().to_vec();
+        let old = *outputs.get(index).ok_or(InterfaceError::NoOutput(index))?;
+        let is_twice = outputs.iter().filter(|output| **output == old).count() > 1;
+        if is_twice || self.graph.op(old.node).is_none() || outputs.contains(&value) {
+            return Err(InterfaceError::Shared(self.graph.name(old).to_owned()));
+        }
+        outputs[index] = value;
+        self.graph.set_outputs(outputs);
+        let new_name = self.graph.name(value).to_owned();
+        let old_name = self.graph.rename(old, new_name);
+        self.graph.rename(value, old_name);
+        Ok(())
+    }
+
     /// Puts other values, or the same in another order, in the place of the body's outputs. Their
     /// names become the outputs' names.
     pub fn set_outputs(&mut self, outputs: Vec<ValueId>) {

@@ -226,6 +226,11 @@ impl<'a> Rewriter<'a> {
         self.graph.set_type(value, ty);
     }
 
+    /// Keeps an operation that this rewrite made although nothing uses it yet.
+    pub fn keep(&mut self, node: NodeId) {
+        self.made.retain(|made| *made != node);
+    }
+
     /// Erases an operation whose results nothing uses, even if it writes to a state.
     ///
     /// # Errors
@@ -255,6 +260,11 @@ impl<'a> Rewriter<'a> {
     /// that this rewrite made are where the operations are that they were made beside.
     pub fn order_accesses(&mut self, state: ValueId) {
         self.graph.order_accesses(state);
+    }
+
+    /// Lets one operation that touches a state come before another, whatever their positions.
+    pub fn order(&mut self, before: NodeId, after: NodeId) {
+        self.graph.add_order(before, after);
     }
 
     /// Ends the rewrite: erases the operations that it left without a use, and what only they

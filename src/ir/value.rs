@@ -130,6 +130,14 @@ impl Value {
         )
     }
 
+    /// A rank-1 bool tensor.
+    pub fn bools(values: &[bool]) -> Self {
+        Self::tensor(
+            TensorType::fixed(DType::Bool, &[values.len() as u64]),
+            TensorData::Bools(values.to_vec()),
+        )
+    }
+
     /// A scalar float of type fp16 or fp32, rounded to nearest even; `None` for other types.
     pub fn float(dtype: DType, value: f64) -> Option<Self> {
         let data = match dtype {

@@ -72,12 +72,23 @@ impl<'a> Edit<'a> {
         op_type: &str,
         arguments: BTreeMap<String, Vec<Binding>>,
     ) -> Result<NodeId, EditError> {
-        let results = self.infer(op_type, &arguments)?;
+        self.op_with_attributes(op_type, arguments, BTreeMap::new())
+    }
+
+    /// Makes an operation with attributes: a `constexpr_*` of the form that keeps its parameters
+    /// there.
+    pub fn op_with_attributes(
+        &mut self,
+        op_type: &str,
+        arguments: BTreeMap<String, Vec<Binding>>,
+        attributes: BTreeMap<String, Value>,
+    ) -> Result<NodeId, EditError> {
+        let results = self.infer(op_type, &arguments, &attributes.clone().into())?;
         Ok(self.rewriter.make(NewOp {
             op_type: op_type.to_owned(),
             arguments,
             results,
-            attributes: BTreeMap::new(),
+            attributes,
         }))
     }
 
@@ -85,13 +96,14 @@ impl<'a> Edit<'a> {
         &self,
         op_type: &str,
         arguments: &BTreeMap<String, Vec<Binding>>,
+        attributes: &Attributes,
     ) -> Result<Vec<ValueType>, EditError> {
         let graph = self.graph();
         let mut view = OpView {
             op_type,
             opset: self.opset,
             arguments: BTreeMap::new(),
-            attributes: &Attributes::new(),
+            attributes,
         };
         for (parameter, bindings) in arguments {
             let operands = bindings
@@ -108,6 +120,29 @@ impl<'a> Edit<'a> {
                 why,
             }),
         }
+    }
+
+    /// The types of the results of an existing operation by the types that its operands have now;
+    /// `None` if there is no rule.
+    pub fn inferred(&self, node: NodeId) -> Result<Option<Vec<ValueType>>, EditError> {
+        let Some(op) = self.graph().op(node) else {
+            return Ok(None);
+        };
+        let arguments = op
+            .arguments()
+            .iter()
+            .map(|argument| (argument.parameter.clone(), argument.bindings.clone()))
+            .collect();
+        match self.infer(op.op_type(), &arguments, op.attributes()) {
+            Ok(types) => Ok(Some(types)),
+            Err(EditError::NoRule(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps an operation that this rewrite made although nothing uses it yet.
+    pub fn keep(&mut self, node: NodeId) {
+        self.rewriter.keep(node);
     }
 
     /// Makes a const operation.
@@ -140,6 +175,11 @@ impl<'a> Edit<'a> {
     /// See [`Rewriter::order_accesses`].
     pub fn order_accesses(&mut self, state: ValueId) {
         self.rewriter.order_accesses(state);
+    }
+
+    /// Lets one operation that touches a state come before another, whatever their positions.
+    pub fn order(&mut self, before: NodeId, after: NodeId) {
+        self.rewriter.order(before, after);
     }
 
     /// Gives a value another type.

@@ -11,6 +11,7 @@ use super::edit::{Edit, EditError};
 use super::manager::is_erasable;
 use super::remark::{Place, Remark, RemarkKind};
 use super::rule::Found;
+use crate::eval::ports::{self, PortMap, PortMapError};
 use crate::ir::{Body, Function, InterfaceError, NodeId, Program, Rewriter};
 use crate::model::{DescribeError, DescriptionMut, Interface};
 use crate::ops::Opset;
@@ -169,6 +170,22 @@ impl<'a> WholeEdit<'a> {
             .functions
             .get_mut(name)
             .ok_or_else(|| WholeError::Other(format!("there is no function `{name}`")))
+    }
+
+    /// One body of a function.
+    pub fn body(&mut self, function: &str, opset: &str) -> Result<&mut Body, WholeError> {
+        let body = self.function(function)?.specializations.get_mut(opset);
+        body.ok_or_else(|| WholeError::Other(format!("`{function}` has no body for {opset}")))
+    }
+
+    /// Changes the map of inputs and outputs in the metadata.
+    pub fn note_ports(&mut self, change: impl FnOnce(&mut PortMap)) -> Result<(), WholeError> {
+        let other = |error: PortMapError| WholeError::Other(error.to_string());
+        let mut map = PortMap::of(&self.description.user_defined()).map_err(other)?;
+        change(&mut map);
+        let text = map.text().map_err(other)?;
+        self.description.set_user_defined(ports::KEY, Some(text));
+        Ok(())
     }
 
     /// The model's description, to follow what is done to the functions.

@@ -23,6 +23,7 @@ mod refusals_of_weights;
 mod round_trip;
 mod running;
 mod second_opinion;
+mod states;
 #[path = "../support/mod.rs"]
 mod support;
 mod verifying;

@@ -6,6 +6,7 @@
 //! - `probes::…`: programs that coremltools' passes break, with the right outputs by numpy and torch;
 //!   before and after our pipelines.
 //! - `exactness::…`: each pass of ours and each pipeline on each model, probe and op program.
+//! - `long::…`: attention with many queries, before and after it is sliced.
 //! - `hostile::…`: the op programs on inputs that nobody meant.
 //! - `types::…`: every package, against the verifier.
 //! - `peer::…`: programs before and after a pass of coremltools, which should be equivalent.
@@ -16,6 +17,7 @@
 
 mod exactness;
 mod hostile;
+mod long;
 mod models;
 mod ops;
 mod peer;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         checks.extend(peer::checks(&corpus.join("passes")));
         checks.extend(exactness::checks(&corpus));
         checks.extend(exactness::checks_of_ops(&corpus.join("ops")));
+        checks.extend(long::checks(&corpus.join("models")));
         checks.extend(hostile::checks(&corpus.join("ops")));
         checks.extend(types::checks(&corpus));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use milwright::eval::ports::PortMap;
 use milwright::eval::states::StateMap;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
@@ -56,7 +57,14 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
         return Err(format!("a second run changes it again:\n{change}"));
     }
     let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
-    evaluate::equivalent(case, &case.program, &program, pass.meta().exactness, &map)?;
+    let ports = PortMap::of(&metadata).map_err(|error| error.to_string())?;
+    evaluate::equivalent(
+        case,
+        &case.program,
+        &program,
+        pass.meta().exactness,
+        (&map, &ports),
+    )?;
     Ok(findings(&hits) + &report(&outcome, &before, &after) + &added(&metadata))
 }
 

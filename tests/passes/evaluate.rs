@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use half::f16;
+use milwright::eval::ports::{Direction, PortMap};
 use milwright::eval::states::StateMap;
 use milwright::eval::{self, ConstantError, Interpreter, Options, Precision, States, Unobserved};
 use milwright::ir::{BlobRef, DType, NamedType, Program, ValueType};
@@ -58,7 +59,7 @@ pub(crate) fn equivalent(
     before: &Program,
     after: &Program,
     exactness: Exactness,
-    map: &StateMap,
+    (map, ports): (&StateMap, &PortMap),
 ) -> Result<(), String> {
     let (precision, rounding) = match exactness {
         Exactness::Exact | Exactness::Interface | Exactness::None => (Precision::Fp16, 0.0),
@@ -85,10 +86,11 @@ pub(crate) fn equivalent(
             };
             let place = format!("{sample:?}, function `{function}`");
             let new = start
-                .moved(after, function, map)
+                .moved(after, function, map, ports)
                 .and_then(|moved| outputs(case, after, function, &moved, precision))
                 .map_err(|error| format!("{place}: it runs before and not after: {error}"))?;
             let new = states::restored(new, function, &start.states, map)
+                .and_then(|new| originals(new, function, ports))
                 .map_err(|error| format!("{place}: {error}"))?;
             evaluated += 1;
             compare(&old, &new, exactness, sample, rounding)
@@ -140,6 +142,23 @@ fn outputs(
     Ok(outputs)
 }
 
+/// The results under their names and in their shapes before the pass.
+fn originals(
+    results: BTreeMap<String, Tensor>,
+    function: &str,
+    ports: &PortMap,
+) -> Result<BTreeMap<String, Tensor>, String> {
+    let original = |(name, tensor): (String, Tensor)| {
+        let original = ports
+            .original(function, Direction::Output, &name)
+            .to_owned();
+        let port = ports.port(function, Direction::Output, &original);
+        let tensor = port.cut(&tensor).map_err(|error| error.to_string())?;
+        Ok((original, tensor))
+    };
+    results.into_iter().map(original).collect()
+}
+
 /// What a call starts with.
 struct Start {
     inputs: BTreeMap<String, Tensor>,
@@ -164,9 +183,21 @@ impl Start {
     }
 
     /// The same for the program after the pass, whose states may hold those of before.
-    fn moved(&self, after: &Program, function: &str, map: &StateMap) -> Result<Self, String> {
+    fn moved(
+        &self,
+        after: &Program,
+        function: &str,
+        map: &StateMap,
+        ports: &PortMap,
+    ) -> Result<Self, String> {
+        let mut inputs = BTreeMap::new();
+        for (name, tensor) in &self.inputs {
+            let port = ports.port(function, Direction::Input, name);
+            let tensor = port.padded(tensor).map_err(|error| error.to_string())?;
+            inputs.insert(port.name, tensor);
+        }
         Ok(Self {
-            inputs: self.inputs.clone(),
+            inputs,
             states: states::moved(&self.states, after, function, map)?,
         })
     }
@@ -230,6 +261,11 @@ fn tensor(input: &NamedType, sample: Sample) -> Result<Tensor, String> {
             Tensor::bools(shape, (0..count).map(bool).collect())
         }
         DType::String => Tensor::texts(shape, vec!["text".to_owned(); count]),
+        DType::Float16 => {
+            // What a state holds that nothing writes is compared as it is.
+            let half = |index| f16::from_f32(float(index)).to_f32();
+            Tensor::floats(DType::Float16, shape, (0..count).map(half).collect())
+        }
         dtype if dtype.is_float() => Tensor::floats(dtype, shape, (0..count).map(float).collect()),
         dtype => {
             let tensor = Tensor::ints(dtype, shape, (0..count).map(integer).collect());

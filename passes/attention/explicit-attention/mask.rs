@@ -1,7 +1,6 @@
 //! The mask of an attention: what it is, whether it is causal, and what it becomes.
 
-use half::f16;
-
+use crate::analysis::mask::{self, attends, bools, is_causal};
 use crate::eval;
 use crate::ir::{Binding, DType, Dim, Operation, Value};
 use crate::pass::Block;
@@ -73,11 +72,7 @@ pub(super) fn read(
     if !super::fits(&ty.dims, scores) {
         return Err("the mask is larger than the scores".to_owned());
     }
-    let constant = match binding {
-        Binding::Value(value) => block.constant(*value),
-        Binding::Immediate(value) => Some(value),
-        Binding::Absent => None,
-    };
+    let constant = mask::constant(block, binding);
     if ty.dtype != DType::Bool {
         if ty.dtype != dtype {
             return Err(format!(
@@ -132,59 +127,4 @@ pub(super) fn additive(
     let element = |keep: &bool| if *keep { 0.0 } else { mask_value as f32 };
     let elements = keep.iter().map(element).collect();
     eval::value(&Tensor::floats(dtype, shape, elements)).ok()
-}
-
-/// The elements of a bool constant, as many as its type says.
-fn bools(block: &Block<'_>, value: &Value) -> Option<Vec<bool>> {
-    let bytes = block.bytes(value)?;
-    let keep: Vec<bool> = bytes.iter().map(|byte| *byte != 0).collect();
-    let elements = value.tensor_type()?.elements()?;
-    (keep.len() as u64 == elements).then_some(keep)
-}
-
-/// Scores that have this added to them have no weight beside those that have 0 added.
-const MASKED: f32 = -1000.0;
-
-/// Where a constant float mask lets a query attend; `None` if it does more than mask.
-fn attends(block: &Block<'_>, value: &Value) -> Option<Vec<bool>> {
-    let bytes = block.bytes(value)?;
-    let keep = |number: f32| match number {
-        0.0 => Some(true),
-        number if number <= MASKED => Some(false),
-        _ => None,
-    };
-    match value.tensor_type()?.dtype {
-        DType::Float16 => bytes
-            .chunks_exact(2)
-            .map(|two| keep(f16::from_le_bytes(two.try_into().ok()?).to_f32()))
-            .collect(),
-        DType::Float32 => bytes
-            .chunks_exact(4)
-            .map(|four| keep(f32::from_le_bytes(four.try_into().ok()?)))
-            .collect(),
-        _ => None,
-    }
-}
-
-/// Whether each query attends to the keys up to its own place, the last query to all of them.
-fn is_causal(dims: &[Dim], keep: &[bool]) -> bool {
-    let [.., rows, columns] = dims else {
-        return false;
-    };
-    let size = |dim: &Dim| dim.size().and_then(|size| usize::try_from(size).ok());
-    let (Some(rows), Some(columns)) = (size(rows), size(columns)) else {
-        return false;
-    };
-    let is_triangle = |matrix: &[bool]| {
-        let mut lines = matrix.chunks(columns).enumerate();
-        lines.all(|(row, line)| {
-            let mut line = line.iter().enumerate();
-            line.all(|(column, keep)| *keep == (column + rows <= row + columns))
-        })
-    };
-    rows > 1
-        && columns >= rows
-        && rows
-            .checked_mul(columns)
-            .is_some_and(|size| keep.chunks(size).all(is_triangle))
 }

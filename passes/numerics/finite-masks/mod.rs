@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::eval;
-use crate::ir::{Binding, DType, NodeId, Operation, Slot, TensorType, Use, Value, ValueId};
+use crate::ir::{Binding, DType, Node, NodeId, Operation, Slot, TensorType, Use, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
@@ -123,17 +123,11 @@ impl Matcher for Masks {
                     parameter: argument.parameter.clone(),
                     position,
                 };
-                if let Binding::Immediate(value) = binding
-                    && may_be_mask(op, &argument.parameter)
-                    && let Some(finite) = self.finite(block, value)
+                if may_be_mask(op, &argument.parameter)
+                    && let Some(value) = here(block, binding)
+                    && let Some(attempt) = self.at_reader(block, value, reader)
                 {
-                    let product = multiplies(block, std::slice::from_ref(&reader));
-                    let attempt =
-                        match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
-                            Ok(()) => replaced(finite, vec![reader]),
-                            Err(missed) => Attempt::CheckFailed(missed),
-                        };
-                    return judged(block, attempt, value, product);
+                    return attempt;
                 }
             }
         }
@@ -142,13 +136,30 @@ impl Matcher for Masks {
 }
 
 impl Masks {
-    fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
-        let is_small = value
-            .tensor_type()
-            .and_then(TensorType::elements)
-            .is_some_and(|count| count <= SMALL);
+    /// What comes of a constant that is known only at its reader; `None` if it has no mask value.
+    fn at_reader(&self, block: &Block<'_>, value: &Value, reader: Reader) -> Option<Attempt> {
         // A large one is not looked into before it is known to reach a softmax: most are weights.
-        if is_small && self.finite(block, value).is_none() {
+        let finite = if is_small(value) {
+            Some(self.finite(block, value)?)
+        } else {
+            None
+        };
+        let product = multiplies(block, std::slice::from_ref(&reader));
+        let attempt = match reaches_softmax(block, &reader, &mut BTreeSet::new(), MAX_DEPTH) {
+            Ok(()) => {
+                let finite = finite.or_else(|| self.finite(block, value))?;
+                replaced(finite, vec![reader])
+            }
+            Err(missed) => {
+                finite?;
+                Attempt::CheckFailed(missed)
+            }
+        };
+        Some(judged(block, attempt, value, product))
+    }
+
+    fn constant(&self, block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
+        if is_small(value) && self.finite(block, value).is_none() {
             return Attempt::NoMatch;
         }
         let readers: Vec<Reader> = block
@@ -237,6 +248,23 @@ fn judged(block: &Block<'_>, attempt: Attempt, value: &Value, product: Option<No
         }
         MASK_INFINITY.found("the mask value is -infinity")
     })
+}
+
+fn is_small(value: &Value) -> bool {
+    let elements = value.tensor_type().and_then(TensorType::elements);
+    elements.is_some_and(|count| count <= SMALL)
+}
+
+/// A constant that is no operation of this block: a literal, or one of a block around.
+fn here<'a>(block: &Block<'a>, binding: &'a Binding) -> Option<&'a Value> {
+    match binding {
+        Binding::Immediate(value) => Some(value),
+        Binding::Value(value) => match block.graph.node(value.node)? {
+            Node::Capture { .. } => block.constant(*value),
+            _ => None,
+        },
+        Binding::Absent => None,
+    }
 }
 
 fn replaced(finite: Value, readers: Vec<Reader>) -> Attempt {
@@ -336,9 +364,17 @@ fn reaches_softmax(
         let mut is_used = false;
         for one in block.graph.uses(value) {
             is_used = true;
-            let Slot::Argument { .. } = one.slot else {
-                return stop("a value that depends on it leaves the block");
-            };
+            match one.slot {
+                Slot::Argument { .. } => {}
+                Slot::Output(_) => return stop("a value that depends on it leaves the block"),
+                Slot::Capture { .. } => {
+                    reaches_inside(block, one, depth).map_err(|why| Missed {
+                        why,
+                        at: reader.node,
+                    })?;
+                    continue;
+                }
+            }
             let Some(next) = self::reader(block, one) else {
                 let user = block.op(one.user).map_or("operation", |op| op.op_type());
                 return Err(Missed {
@@ -351,6 +387,43 @@ fn reaches_softmax(
         if !is_used && op.results().len() == 1 {
             return stop("nothing reads what comes of it");
         }
+    }
+    Ok(())
+}
+
+/// Whether all that comes of a value inside of a nested block that it is used in ends in a softmax or in
+/// an attention mask there; else why not.
+fn reaches_inside(block: &Block<'_>, one: Use, depth: usize) -> Result<(), String> {
+    let Slot::Capture { block: index, node } = one.slot else {
+        return Err("it is not used in a block".to_owned());
+    };
+    let owner = block.op(one.user);
+    let Some(graph) = owner.and_then(|op| op.blocks().get(index as usize)) else {
+        return Err("a nested block that reads it is gone".to_owned());
+    };
+    let inner = Block {
+        graph,
+        outer: Some(block),
+        ..*block
+    };
+    for one in graph.uses(ValueId::first(node)) {
+        let next = match one.slot {
+            Slot::Argument { .. } => reader(&inner, one).ok_or_else(|| {
+                let user = inner.op(one.user).map_or("operation", |op| op.op_type());
+                format!(
+                    "`{user}` in a nested block reads a value that depends on it, and is no softmax"
+                )
+            })?,
+            Slot::Output(_) => {
+                return Err("a value that depends on it leaves a nested block".to_owned());
+            }
+            Slot::Capture { .. } => {
+                reaches_inside(&inner, one, depth)?;
+                continue;
+            }
+        };
+        reaches_softmax(&inner, &next, &mut BTreeSet::new(), depth)
+            .map_err(|missed| format!("in a nested block: {}", missed.why))?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! split-conv-bias: the bias of a convolution or linear becomes an add of its own.
 
+use crate::analysis::product::unknown_parameter;
 use crate::ir::{Binding, Dim, NodeId, Operation, TensorType, Value, ValueId};
-use crate::ops::{Opset, registry};
+use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
     Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
@@ -116,16 +117,6 @@ fn split(block: &Block<'_>, node: NodeId) -> Attempt {
         let sum = edit.op("add", &[("x", Binding::Value(product)), ("y", addend)])?;
         edit.replace(result, sum)
     })
-}
-
-/// A parameter that the signature does not have: what it means without a bias, nobody says.
-fn unknown_parameter<'a>(block: &Block<'_>, op: &'a Operation) -> Option<&'a str> {
-    let variant = registry::signature(op.op_type(), block.opset?).ok()?;
-    let is_known = |name: &str| variant.parameters.iter().any(|known| known.name == name);
-    op.arguments()
-        .iter()
-        .map(|argument| argument.parameter.as_str())
-        .find(|name| !is_known(name))
 }
 
 /// The bias as a constant of the result's rank, \[1, C, 1, …\] or \[…, 1, C\]; its data stays where it

@@ -1,0 +1,204 @@
+//! eliminate-concat: a concat goes where what reads it can read the operands.
+
+mod plan;
+
+use std::collections::BTreeMap;
+
+use self::plan::{Plan, Step};
+use crate::analysis::joined::Joined;
+use crate::eval::fold;
+use crate::ir::{Binding, NodeId, Operation, Value, ValueId};
+use crate::ops::Opset;
+use crate::pass::options::{OptionError, OptionMap};
+use crate::pass::{
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable,
+    Target,
+};
+
+/// The pass.
+pub(super) struct EliminateConcat;
+
+static META: Meta = Meta {
+    id: "eliminate-concat",
+    family: Family::Placement,
+    summary: "products of a concat become sums of products of its operands; slices read an operand",
+    exactness: Exactness::Real,
+    since: Opset::CoreML5,
+    targets: &[Target::AneDirect],
+    evidence: Evidence::Disputed,
+    catalog: &["orion-1"],
+    default: false,
+    after: &["fold-consts"],
+    page: include_str!("README.md"),
+};
+
+impl Pass for EliminateConcat {
+    fn meta(&self) -> &'static Meta {
+        &META
+    }
+
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        crate::pass::options::none(META.id, options)?;
+        Ok(Box::new(Eliminate))
+    }
+}
+
+struct Eliminate;
+
+impl Matcher for Eliminate {
+    fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
+        let Some(concat) = block.op_of_type(node, "concat") else {
+            return Attempt::NoMatch;
+        };
+        let result = ValueId::first(node);
+        // Integers build shapes and indices.
+        if !block.dtype(result).is_some_and(|dtype| dtype.is_float()) {
+            return Attempt::NoMatch;
+        }
+        if let Some(operands) = constants(block, concat) {
+            return folded(block, node, concat, operands);
+        }
+        if block.bool_or(concat, "interleave", false) != Some(false) {
+            return Attempt::missed(node, "it interleaves its operands");
+        }
+        let Some(joined) = Joined::of(block, concat) else {
+            return Attempt::missed(node, "the size of an operand is not known");
+        };
+        if joined.operands.iter().any(|(_, begin, end)| begin == end) {
+            return Attempt::missed(node, "an operand has no elements");
+        }
+        match Plan::of(block, result, &joined) {
+            Ok(plan) => {
+                let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
+                Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
+            }
+            Err((at, why)) => Attempt::missed(at, why),
+        }
+    }
+}
+
+/// The operands of a concat, if all of them are constants.
+fn constants<'a>(block: &Block<'a>, concat: &'a Operation) -> Option<Vec<&'a Value>> {
+    let bindings = &concat.argument("values")?.bindings;
+    let constant = |binding: &'a Binding| match binding {
+        Binding::Immediate(value) => Some(value),
+        Binding::Value(value) => block.constant(*value),
+        Binding::Absent => None,
+    };
+    bindings.iter().map(constant).collect()
+}
+
+/// A concat of constants becomes one.
+fn folded(block: &Block<'_>, node: NodeId, concat: &Operation, operands: Vec<&Value>) -> Attempt {
+    let result = ValueId::first(node);
+    if block.graph.is_output(result) {
+        return Attempt::missed(
+            node,
+            "it is an output of the block, which should be computed",
+        );
+    }
+    let Some(opset) = block.opset else {
+        return Attempt::missed(node, "the opset is not known");
+    };
+    let mut arguments = BTreeMap::new();
+    for name in ["axis", "interleave"] {
+        if concat.argument(name).is_some() {
+            let Some(value) = block.constant_of(concat, name) else {
+                return Attempt::missed(node, format!("its `{name}` is not a constant"));
+            };
+            arguments.insert(name, vec![value]);
+        }
+    }
+    arguments.insert("values", operands);
+    let blobs = Readable(block.blobs);
+    let folded = fold(
+        "concat",
+        opset,
+        &arguments,
+        concat.results(),
+        &blobs,
+        u64::MAX,
+    );
+    match folded.map(|mut values| values.pop()) {
+        Ok(Some(value)) => {
+            Attempt::matched("a concat of constants becomes one", move |edit| match edit
+                .constant(value)
+            {
+                Binding::Value(constant) => edit.replace(result, constant),
+                _ => Ok(()),
+            })
+        }
+        Ok(None) => Attempt::missed(node, "it has no result"),
+        Err(error) => Attempt::missed(node, error.to_string()),
+    }
+}
+
+/// Makes what a plan says: everything new first, so that nothing is replaced if something is refused.
+fn apply(edit: &mut Edit<'_>, plan: Plan, operands: &[ValueId]) -> Result<(), EditError> {
+    let mut replaced = Vec::new();
+    let mut bound = Vec::new();
+    make(edit, plan.steps, operands, &mut replaced, &mut bound)?;
+    for (old, new) in replaced {
+        edit.replace(old, new)?;
+    }
+    for (node, bindings) in bound {
+        edit.bind(node, "values", Some(bindings));
+    }
+    Ok(())
+}
+
+/// Makes the operations of the steps for values in the place of the concat's operands.
+fn make(
+    edit: &mut Edit<'_>,
+    steps: Vec<Step>,
+    values: &[ValueId],
+    replaced: &mut Vec<(ValueId, ValueId)>,
+    bound: &mut Vec<(NodeId, Vec<Binding>)>,
+) -> Result<(), EditError> {
+    for step in steps {
+        match step {
+            Step::Sum { result, sum } => replaced.push((result, sum.make(edit, values)?)),
+            Step::Slices(parts) => {
+                for (result, operand) in parts {
+                    replaced.extend(values.get(operand).map(|value| (result, *value)));
+                }
+            }
+            Step::Join { node, value } => {
+                let own: Vec<Binding> = values.iter().copied().map(Binding::Value).collect();
+                // A concat may read this one more than once.
+                let bindings = match bound.iter().position(|(other, _)| *other == node) {
+                    Some(index) => bound.swap_remove(index).1,
+                    None => edit
+                        .graph()
+                        .op(node)
+                        .and_then(|op| op.argument("values"))
+                        .map(|argument| argument.bindings.clone())
+                        .unwrap_or_default(),
+                };
+                let bindings = bindings.into_iter().flat_map(|binding| {
+                    if binding == Binding::Value(value) {
+                        own.clone()
+                    } else {
+                        vec![binding]
+                    }
+                });
+                bound.push((node, bindings.collect()));
+            }
+            Step::Each {
+                op_type,
+                parameter,
+                mut arguments,
+                then,
+            } => {
+                let mut results = Vec::new();
+                for value in values {
+                    arguments.insert(parameter.clone(), vec![Binding::Value(*value)]);
+                    let node = edit.variadic_op(&op_type, arguments.clone())?;
+                    results.push(ValueId::first(node));
+                }
+                make(edit, then, &results, replaced, bound)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,571 @@
+//! Programs that go wrong in half precision, before and after the pass that repairs each: before, the
+//! result has NaN or infinity or is far from the right one; after, it is the right one within the
+//! rounding of fp16. The programs are sketches of published bug reports and models of the corpus, if
+//! the variable `MILWRIGHT_CORPUS` says where that is; what is right is a formula, or the program as it
+//! was, run in fp32.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use milwright::analysis::norm::{self, Found};
+use milwright::analysis::residual;
+use milwright::eval::npz;
+use milwright::eval::{Interpreter, Observer, Options, Precision, States, Unobserved};
+use milwright::ir::{DType, Graph, NodeId, Operation, Program, ValueId};
+use milwright::ops::{Datum, Opset};
+use milwright::pass::{Block, Manager, NoBlobs, Pipeline, Readable, Settings, Silent, verify};
+use milwright::passes;
+use milwright::source::ModelFile;
+use milwright::tensor::Tensor;
+use milwright::text::parse;
+
+/// The rounding of fp16 over a few operations, relative to the largest magnitude of the right result.
+const ROUNDING: f64 = 4e-3;
+
+/// Relative to the same: a result that is off by more is wrong, not rounded.
+const WRONG: f64 = 1.5e-2;
+
+type Arrays = BTreeMap<String, Tensor>;
+
+/// A program of the corpus, with its weights.
+fn open(package: &str) -> Option<ModelFile> {
+    let corpus = std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from)?;
+    Some(ModelFile::open(&corpus.join(package)).expect("a package of the corpus"))
+}
+
+fn half(shape: &[usize], element: impl Fn(usize) -> f32) -> Tensor {
+    float(DType::Float16, shape, element)
+}
+
+fn float(dtype: DType, shape: &[usize], element: impl Fn(usize) -> f32) -> Tensor {
+    let count = shape.iter().product();
+    let elements = (0..count).map(element).collect();
+    let tensor = Tensor::floats(dtype, shape.to_vec(), elements);
+    match dtype {
+        DType::Float16 => tensor.rounded_to_half(false).expect("floats"),
+        _ => tensor,
+    }
+}
+
+/// A number in [−1, 1) for each index, by a generator of 64 bits (Knuth, MMIX).
+fn noise(index: usize) -> f32 {
+    let state = (index as u64 + 1)
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    let mixed = (state ^ (state >> 32)).wrapping_mul(6_364_136_223_846_793_005);
+    (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// The program after a pipeline, and how often it was rewritten.
+fn repaired(file: &ModelFile, program: &Program, pipeline: &str) -> (Program, usize) {
+    let mut after = program.clone();
+    let known = verify::issues(program);
+    let steps = Pipeline::parse(pipeline, passes::ALL).expect("a pipeline");
+    let outcome = Manager::new(passes::ALL, Settings::default())
+        .run(
+            &steps,
+            &mut after,
+            "",
+            &known,
+            &**file.weights(),
+            &mut Silent,
+        )
+        .expect("the pass runs");
+    (after, outcome.rewrites())
+}
+
+/// The first output.
+fn run(file: &ModelFile, program: &Program, precision: Precision, inputs: &Arrays) -> Vec<f64> {
+    let options = Options::new(precision.numerics());
+    let interpreter = Interpreter::new(program, file.weights().clone(), options);
+    let (name, function) = program.functions.iter().next().expect("a function");
+    let inputs = function
+        .inputs
+        .iter()
+        .map(|input| (input.name.clone(), inputs[&input.name].clone()))
+        .collect();
+    let results = interpreter
+        .run(name, &inputs, &States::new(), &mut Unobserved)
+        .expect("it runs");
+    match results.into_iter().next() {
+        Some((_, Datum::Tensor(tensor))) => tensor.to_f64().expect("numbers"),
+        _ => panic!("no output"),
+    }
+}
+
+/// How far a result is from the right one, relative to the largest magnitude of this; infinite if it
+/// has NaN or infinity where that has not.
+fn distance(actual: &[f64], right: &[f64]) -> f64 {
+    assert_eq!(actual.len(), right.len());
+    let scale = right.iter().fold(0f64, |most, value| most.max(value.abs()));
+    let differences = actual.iter().zip(right).map(|(a, r)| {
+        let difference = (a - r).abs();
+        if difference.is_finite() {
+            difference
+        } else {
+            f64::INFINITY
+        }
+    });
+    differences.fold(0f64, f64::max) / scale.max(f64::MIN_POSITIVE)
+}
+
+/// What is right.
+enum Right {
+    /// The program as it is, in fp32.
+    Fp32,
+    /// These values.
+    Values(Vec<f64>),
+}
+
+/// Wrong before and right after the passes, in this precision.
+#[track_caller]
+fn is_repaired(package: &str, pipeline: &str, precision: Precision, inputs: Arrays, right: Right) {
+    let Some(file) = open(package) else {
+        return;
+    };
+    let part = file.model.programs().remove(0);
+    let right = match right {
+        Right::Fp32 => run(&file, part.program, Precision::Fp32, &inputs),
+        Right::Values(values) => values,
+    };
+    assert!(
+        right.iter().all(|value| value.is_finite()),
+        "what is right is finite"
+    );
+    let before = distance(&run(&file, part.program, precision, &inputs), &right);
+    assert!(before > WRONG, "before, it is off by {before:e} only");
+    let (after, rewrites) = repaired(&file, part.program, pipeline);
+    assert!(rewrites > 0, "nothing is rewritten");
+    let after = distance(&run(&file, &after, precision, &inputs), &right);
+    assert!(
+        after <= ROUNDING,
+        "after, it is off by {after:e}; before by {before:e}"
+    );
+}
+
+fn one(name: &str, tensor: Tensor) -> Arrays {
+    Arrays::from([(name.to_owned(), tensor)])
+}
+
+/// The rows over the root of the mean of their squares and an epsilon.
+fn rms_norm(x: &Tensor, length: usize, epsilon: f64) -> Vec<f64> {
+    let values = x.to_f64().expect("numbers");
+    let rows = values.chunks(length).flat_map(|row| {
+        let mean = row.iter().map(|x| x * x).sum::<f64>() / length as f64;
+        row.iter().map(move |x| x / (mean + epsilon).sqrt())
+    });
+    rows.collect()
+}
+
+/// The softmax over the last 16 of scores, where only those that are kept take part; rows of which
+/// none is kept are uniform.
+fn masked_softmax(scores: &Tensor, is_kept: impl Fn(usize, usize) -> bool) -> Vec<f64> {
+    let scores = scores.to_f64().expect("numbers");
+    let rows = scores.chunks(16).enumerate().flat_map(|(row, scores)| {
+        let kept = |column: usize| is_kept(row % 16, column);
+        let none = !(0..16).any(kept);
+        let exponential = |column: usize| match (none, kept(column)) {
+            (true, _) => 1.0,
+            (_, true) => scores[column].exp(),
+            (_, false) => 0.0,
+        };
+        let exponentials: Vec<f64> = (0..16).map(exponential).collect();
+        let sum: f64 = exponentials.iter().sum();
+        exponentials
+            .into_iter()
+            .map(move |value| value / sum)
+            .collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+#[test]
+fn r01_softplus_of_large_numbers() {
+    let x = half(&[1, 64, 1, 32], |index| noise(index) * 60.0);
+    let passes = "stable-softplus";
+    is_repaired(
+        "bugs/R01_softplus.mlpackage",
+        passes,
+        Precision::Ane,
+        one("x", x),
+        Right::Fp32,
+    );
+}
+
+#[test]
+fn r02_mish_of_large_numbers() {
+    let x = half(&[1, 64, 8, 8], |index| noise(index) * 60.0);
+    let passes = "stable-softplus";
+    is_repaired(
+        "bugs/R02_mish.mlpackage",
+        passes,
+        Precision::Ane,
+        one("x", x),
+        Right::Fp32,
+    );
+}
+
+/// exp overflows here, but log and tanh make 1 of infinity, which is right: there is nothing to repair
+/// in IEEE arithmetic, and the pass must keep it so.
+#[test]
+fn r02b_mish_written_out_is_right_before_and_after() {
+    let Some(file) = open("bugs/R02b_mish_naive.mlpackage") else {
+        return;
+    };
+    let program = file.model.programs().remove(0).program;
+    let x = one("x", half(&[1, 64, 8, 8], |index| noise(index) * 60.0));
+    let right = run(&file, program, Precision::Fp32, &x);
+    let (after, rewrites) = repaired(&file, program, "stable-softplus");
+    assert_eq!(rewrites, 1);
+    for program in [program, &after] {
+        let distance = distance(&run(&file, program, Precision::Fp16, &x), &right);
+        assert!(distance <= ROUNDING, "{distance:e}");
+    }
+}
+
+#[test]
+fn r04_rms_norm_of_a_row_with_a_peak() {
+    let x = half(&[1, 128, 2048], |index| match index % 2048 {
+        7 => 410.0,
+        _ => noise(index) * 2.0,
+    });
+    let package = "bugs/R04_rmsnorm_naive.mlpackage";
+    for form in ["layer-norm", "max-scale", "prescale"] {
+        let passes = format!("safe-rmsnorm{{form={form}}}");
+        is_repaired(
+            package,
+            &passes,
+            Precision::Fp16,
+            one("x", x.clone()),
+            Right::Fp32,
+        );
+    }
+}
+
+#[test]
+fn r05_rms_norm_scaled_by_its_magnitude() {
+    // A row of zeros is 0/0; one spike beside small numbers makes the epsilon 3600 times too large.
+    let x = half(&[1, 16, 512], |index| match (index / 512, index % 512) {
+        (0, _) => 0.0,
+        (_, 3) => 60.0,
+        _ => noise(index),
+    });
+    let right = rms_norm(&x, 512, f64::from(f32::from_bits(0x3588_0000)));
+    let package = "bugs/R05_rmsnorm_maxscaled_eps.mlpackage";
+    for precision in [Precision::Fp32, Precision::Fp16] {
+        for form in ["layer-norm", "max-scale", "prescale"] {
+            let passes = format!("safe-rmsnorm{{form={form}}}");
+            let right = Right::Values(right.clone());
+            is_repaired(package, &passes, precision, one("x", x.clone()), right);
+        }
+    }
+}
+
+#[test]
+fn r06_and_r07_infinity_times_zero_in_a_mask() {
+    let scores = |dtype| float(dtype, &[1, 8, 16, 16], |index| noise(index) * 3.0);
+    let causal = float(DType::Float32, &[1, 1, 16, 16], |index| {
+        f32::from(u8::from(index % 16 <= index / 16))
+    });
+    let right = masked_softmax(&scores(DType::Float32), |row, column| column <= row);
+    let inputs = Arrays::from([
+        ("s".to_owned(), scores(DType::Float32)),
+        ("keep".to_owned(), causal),
+    ]);
+    let package = "bugs/R06_mask_finfo_min_fp32.mlpackage";
+    is_repaired(
+        package,
+        "finite-masks",
+        Precision::Fp16,
+        inputs,
+        Right::Values(right),
+    );
+
+    let keep = half(&[1, 1, 1, 16], |index| f32::from(u8::from(index < 11)));
+    let right = masked_softmax(&scores(DType::Float16), |_, column| column < 11);
+    let inputs = Arrays::from([
+        ("s".to_owned(), scores(DType::Float16)),
+        ("keep".to_owned(), keep),
+    ]);
+    let package = "bugs/R07_zero_times_neginf.mlpackage";
+    is_repaired(
+        package,
+        "finite-masks",
+        Precision::Fp16,
+        inputs,
+        Right::Values(right),
+    );
+}
+
+#[test]
+fn r08_a_row_in_which_all_is_masked() {
+    let scores = half(&[1, 8, 16, 16], |index| noise(index) * 3.0);
+    let mask = float(DType::Float32, &[1, 1, 16, 16], |index| {
+        f32::from(u8::from(index % 16 < index / 16))
+    });
+    let right = masked_softmax(&scores, |row, column| column < row);
+    let inputs = Arrays::from([("s".to_owned(), scores), ("m".to_owned(), mask)]);
+    let package = "bugs/R08_select_minus1e9_fp16.mlpackage";
+    is_repaired(
+        package,
+        "finite-masks",
+        Precision::Fp16,
+        inputs,
+        Right::Values(right),
+    );
+}
+
+#[test]
+fn r11_the_variance_of_a_group() {
+    let x = half(&[1, 32, 64, 64], |index| noise(index) * 600.0 + 20.0);
+    let package = "bugs/R11_groupnorm_manual_var.mlpackage";
+    for form in ["layer-norm", "max-scale", "prescale"] {
+        let passes = format!("safe-rmsnorm{{form={form}}}");
+        is_repaired(
+            package,
+            &passes,
+            Precision::Fp16,
+            one("x", x.clone()),
+            Right::Fp32,
+        );
+    }
+}
+
+/// The inputs of a model of the corpus.
+fn inputs_of(model: &str) -> Option<Arrays> {
+    let corpus = std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from)?;
+    let arrays = npz::read(&corpus.join("models").join(model).join("io.npz")).expect("arrays");
+    let inputs = arrays
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((name.strip_prefix("in_")?.to_owned(), tensor)));
+    Some(inputs.collect())
+}
+
+#[test]
+fn bert_with_padding_behind_a_mask_of_infinity() {
+    let Some(mut inputs) = inputs_of("bert_mean_pool") else {
+        return;
+    };
+    // A token of 0 is padding.
+    let ids = &inputs["x"];
+    let mut tokens = ids.as_ints().expect("tokens").into_owned();
+    tokens[11..].fill(0);
+    let padded = Tensor::ints(ids.dtype(), ids.shape().to_vec(), tokens);
+    inputs.insert("x".to_owned(), padded);
+    let Some(fp32) = open("models/bert_mean_pool_fp32/model.mlpackage") else {
+        return;
+    };
+    let right = run(
+        &fp32,
+        fp32.model.programs().remove(0).program,
+        Precision::Fp32,
+        &inputs,
+    );
+    is_repaired(
+        "models/bert_mean_pool/model.mlpackage",
+        "finite-masks",
+        Precision::Fp16,
+        inputs,
+        Right::Values(right),
+    );
+}
+
+/// Keeps the elements of every value, by name.
+#[derive(Default)]
+struct Values(BTreeMap<String, Vec<f64>>);
+
+impl Observer for Values {
+    fn computed(&mut self, _: &Graph, _: NodeId, op: &Operation, results: &[Datum]) {
+        for (result, datum) in op.results().iter().zip(results) {
+            if let Datum::Tensor(tensor) = datum
+                && let Ok(values) = tensor.to_f64()
+            {
+                self.0.insert(result.name.clone(), values);
+            }
+        }
+    }
+}
+
+/// Of the rows that an RMS norm gets as finite numbers: how many there are, and how many of them it
+/// does not give as the formula does.
+fn wrong_rows(file: &ModelFile, original: &Program, run: &Program, inputs: &Arrays) -> [usize; 2] {
+    let mut values = Values::default();
+    let interpreter = Interpreter::new(
+        run,
+        file.weights().clone(),
+        Options::new(Precision::Fp16.numerics()),
+    );
+    let (name, function) = original.functions.iter().next().expect("a function");
+    interpreter
+        .run(name, inputs, &States::new(), &mut values)
+        .expect("it runs");
+    let graph = &function
+        .specializations
+        .values()
+        .next()
+        .expect("a body")
+        .graph;
+    let block = Block {
+        graph,
+        outer: None,
+        opset: Some(Opset::CoreML8),
+        blobs: &NoBlobs,
+    };
+    let (mut rows, mut wrong) = (0, 0);
+    for (node, _) in graph.ops() {
+        let Found::Norm(norm) = norm::at(&block, node) else {
+            continue;
+        };
+        let epsilon = norm.epsilon.expect("a constant epsilon");
+        // The new value has the name of the old one.
+        let result = &values.0[graph.name(ValueId::first(node))];
+        let x = &values.0[graph.name(norm.x)];
+        for (row, result) in x.chunks(64).zip(result.chunks(64)) {
+            if row.iter().all(|value| value.is_finite()) {
+                let mean = row.iter().map(|x| x * x).sum::<f64>() / 64.0;
+                let right: Vec<f64> = row.iter().map(|x| x / (mean + epsilon).sqrt()).collect();
+                rows += 1;
+                wrong += usize::from(distance(result, &right) > ROUNDING);
+            }
+        }
+    }
+    [rows, wrong]
+}
+
+#[test]
+fn a_residual_stream_that_overflows_has_right_norms_until_it_does() {
+    let (Some(file), Some(inputs)) = (
+        open("models/residual_overflow_fp16/model.mlpackage"),
+        inputs_of("residual_overflow_fp16"),
+    ) else {
+        return;
+    };
+    let program = file.model.programs().remove(0).program;
+    let [rows, wrong] = wrong_rows(&file, program, program, &inputs);
+    assert!(wrong > 0, "before, all of {rows} rows are right");
+    let (after, rewrites) = repaired(&file, program, "safe-rmsnorm");
+    assert_eq!(rewrites, 17);
+    let [more_rows, wrong] = wrong_rows(&file, program, &after, &inputs);
+    eprintln!("{rows} finite rows before, {more_rows} after");
+    assert_eq!(wrong, 0, "of {more_rows} rows");
+}
+
+/// Two layers as in Llama, whose embedding lifts one channel of the residual stream to a magnitude.
+fn llama(peak: f32) -> String {
+    let mut text = String::from(
+        "program(1.3)\n{\n func main<ios18>(tensor<fp16, [1, 4, 64]> x) {\n\
+         tensor<fp16, [64]> w = const()[val = tensor<fp16, [64]>(random(1, 1))];\n",
+    );
+    let lift: Vec<String> = (0..64)
+        .map(|channel| {
+            if channel == 5 {
+                format!("{peak}")
+            } else {
+                "1".to_owned()
+            }
+        })
+        .collect();
+    text += &format!(
+        "tensor<fp16, [64]> lift = const()[val = tensor<fp16, [64]>([{}])];\n\
+         tensor<fp16, [1, 4, 64]> h0 = mul(x = x, y = lift);\n",
+        lift.join(", ")
+    );
+    for layer in 0..2 {
+        let next = layer + 1;
+        text += &format!(
+            "tensor<fp16, [1, 4, 64]> q{layer} = pow(x = h{layer}, y = fp16(2));\n\
+             tensor<fp16, [1, 4, 1]> m{layer} = reduce_mean(x = q{layer}, axes = tensor<int32, [1]>([-1]), keep_dims = bool(true));\n\
+             tensor<fp16, [1, 4, 1]> g{layer} = add(x = m{layer}, y = fp16(1e-6));\n\
+             tensor<fp16, [1, 4, 1]> r{layer} = rsqrt(x = g{layer}, epsilon = fp32(1e-12));\n\
+             tensor<fp16, [1, 4, 64]> n{layer} = mul(x = h{layer}, y = r{layer});\n\
+             tensor<fp16, [1, 4, 64]> y{layer} = mul(x = w, y = n{layer});\n\
+             tensor<fp16, [64, 64]> p{layer} = const()[val = tensor<fp16, [64, 64]>(random({next}, 0.2))];\n\
+             tensor<fp16, [1, 4, 64]> l{layer} = linear(x = y{layer}, weight = p{layer});\n\
+             tensor<fp16, [1, 4, 64]> b{layer} = silu(x = l{layer});\n\
+             tensor<fp16, [1, 4, 64]> h{next} = add(x = h{layer}, y = b{layer});\n"
+        );
+    }
+    text + " } -> (n1);\n}\n"
+}
+
+#[test]
+fn a_llama_whose_residual_peak_is_410_loses_its_rows_and_gets_them_back() {
+    let parsed = parse(&llama(410.0), "llama").unwrap_or_else(|errors| panic!("{errors:?}"));
+    let run = |program: &Program, precision: Precision| -> Vec<f64> {
+        let x = half(&[1, 4, 64], |index| {
+            if index % 64 == 5 { 1.0 } else { noise(index) }
+        });
+        let options = Options::new(precision.numerics());
+        let interpreter = Interpreter::with_blobs(program, Readable(&NoBlobs), options);
+        let results = interpreter
+            .run("main", &one("x", x), &States::new(), &mut Unobserved)
+            .expect("it runs");
+        match results.into_iter().next() {
+            Some((_, Datum::Tensor(tensor))) => tensor.to_f64().expect("numbers"),
+            _ => panic!("no output"),
+        }
+    };
+    let program = &parsed.program;
+    let right = run(program, Precision::Fp32);
+    let before = run(program, Precision::Fp16);
+    assert!(
+        before.iter().all(|value| *value == 0.0),
+        "the normalized rows are zero"
+    );
+    for form in ["layer-norm", "max-scale", "prescale"] {
+        for precision in [Precision::Fp16, Precision::Ane] {
+            let mut after = program.clone();
+            let steps = Pipeline::parse(&format!("safe-rmsnorm{{form={form}}}"), passes::ALL);
+            let outcome = Manager::new(passes::ALL, Settings::default())
+                .run(
+                    &steps.expect("a pipeline"),
+                    &mut after,
+                    "",
+                    &verify::issues(program),
+                    &NoBlobs,
+                    &mut Silent,
+                )
+                .expect("the pass runs");
+            assert_eq!(outcome.rewrites(), 2, "{form}");
+            let distance = distance(&run(&after, precision), &right);
+            assert!(
+                distance <= ROUNDING,
+                "{form}, {}: {distance:e}",
+                precision.word()
+            );
+        }
+    }
+}
+
+/// The stream of each model of the corpus: how many additions it has.
+#[test]
+fn the_residual_streams_of_models_are_found() {
+    for (model, additions) in [
+        ("llama_prefill", 4),
+        ("llama_prefill_ios15", 4),
+        ("llama_prefill_eager", 4),
+        ("qwen3_prefill", 4),
+        ("gemma3_prefill", 4),
+        ("gpt2_causal_sdpa", 4),
+        ("residual_overflow", 8),
+        ("residual_overflow_fp16", 8),
+        ("tiny_llama_trained", 8),
+    ] {
+        let Some(file) = open(&format!("models/{model}/model.mlpackage")) else {
+            return;
+        };
+        let program = file.model.programs().remove(0).program;
+        let function = program.functions.values().next().expect("a function");
+        let body = function.specializations.values().next().expect("a body");
+        let block = Block {
+            graph: &body.graph,
+            outer: None,
+            opset: Some(Opset::CoreML8),
+            blobs: &**file.weights(),
+        };
+        let stream = residual::longest(&block).unwrap_or_else(|| panic!("{model} has none"));
+        assert_eq!(stream.writes.len(), additions, "{model}");
+        let others = stream.readers.iter().filter(|reader| !reader.is_norm);
+        assert_eq!(others.count(), 0, "{model}: all readers are norms");
+    }
+}
