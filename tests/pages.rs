@@ -4,6 +4,7 @@
 //! The table is generated: `MILWRIGHT_UPDATE=1 cargo test --test pages` writes it anew.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,8 @@ use milwright::ir::Program;
 use milwright::model::{Model, Origin};
 use milwright::pass::options::OptionMap;
 use milwright::pass::{
-    Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Settings, Severity, Silent, Target,
-    Whole, scan, verify,
+    Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Rule, Settings, Severity, Silent,
+    Target, Whole, scan, verify,
 };
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
@@ -471,6 +472,83 @@ fn the_readme_has_the_table_of_all_passes() {
     panic!(
         "the table of passes in README.md is stale; run \
          `MILWRIGHT_UPDATE=1 cargo test --test pages` and review it"
+    );
+}
+
+/// The page of all rules, `docs/rules.md`.
+fn rules_page() -> String {
+    let mut text = String::from(
+        "# The rules of the linter\n\n\
+         Made by `MILWRIGHT_UPDATE=1 cargo test --test pages` of what the rules say of themselves. How bad a\n\
+         finding is stands for each target; a rule is silent for a target that it does not name. A single\n\
+         finding may be better or worse. `milwright explain ID` shows the page of the rule's pass.\n",
+    );
+    for family in Family::ALL {
+        let of_family = ALL.iter().filter(|pass| pass.meta().family == family);
+        let rules: Vec<(&dyn Pass, &Rule)> = of_family
+            .flat_map(|pass| pass.rules().iter().map(|rule| (*pass as &dyn Pass, rule)))
+            .collect();
+        if rules.is_empty() {
+            continue;
+        }
+        write!(text, "\n## {}\n", family.name()).unwrap();
+        for (pass, rule) in rules {
+            let meta = pass.meta();
+            let link = format!("[{0}](../passes/{1}/{0})", meta.id, family.name());
+            let severity: Vec<String> = rule
+                .severity
+                .iter()
+                .map(|(target, severity)| format!("{} for {}", severity.name(), target.name()))
+                .collect();
+            let catalog = match rule.catalog {
+                [] => String::new(),
+                rows => format!(" · {}", rows.join(", ")),
+            };
+            let kind = if meta.is_check() {
+                format!("check {link}")
+            } else {
+                format!("fix {link}")
+            };
+            write!(
+                text,
+                "\n### {}\n\n{}.\n\n{} · {} · {kind}{catalog}\n\n*Why:* {}\n\n*Help:* {}\n",
+                rule.id,
+                capital(rule.summary),
+                severity.join(", "),
+                rule.evidence.name(),
+                rule.why,
+                rule.help
+            )
+            .unwrap();
+            if !rule.sources.is_empty() {
+                let links: Vec<String> = rule.sources.iter().map(|s| format!("<{s}>")).collect();
+                write!(text, "\n*Sources:* {}\n", links.join(", ")).unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// The text with a capital at its start, unless it begins with a name in code.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+#[test]
+fn the_page_of_all_rules_is_current() {
+    let path = root().join("docs/rules.md");
+    let expected = rules_page();
+    if fs::read_to_string(&path).is_ok_and(|found| found == expected) {
+        return;
+    }
+    if std::env::var_os("MILWRIGHT_UPDATE").is_some_and(|value| value == "1") {
+        fs::write(&path, expected).unwrap();
+        return;
+    }
+    panic!(
+        "docs/rules.md is stale; run `MILWRIGHT_UPDATE=1 cargo test --test pages` and review it"
     );
 }
 

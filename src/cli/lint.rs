@@ -137,12 +137,12 @@ impl Baselines {
         let Some(path) = &config.baseline else {
             return Ok(None);
         };
-        let index = match self.named.iter().position(|(known, _)| known == path) {
-            Some(index) => index,
-            None => {
-                self.named.push((path.clone(), Baseline::read(path)?));
-                self.named.len() - 1
-            }
+        let known = self.named.iter().position(|(known, _)| known == path);
+        let index = if let Some(index) = known {
+            index
+        } else {
+            self.named.push((path.clone(), Baseline::read(path)?));
+            self.named.len() - 1
         };
         Ok(self.named.get_mut(index).map(|(_, baseline)| baseline))
     }

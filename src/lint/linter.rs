@@ -148,7 +148,7 @@ impl<'p> Linter<'p> {
         baseline: Option<&mut Baseline>,
     ) -> Result<Report, OptionError> {
         let hits = self.hits(file, setup)?;
-        let mut report = self.judge(&hits, setup);
+        let mut report = judge(&hits, setup);
         let parts = file.model.programs();
         sort(&mut report.findings, &parts);
         if let Some(baseline) = baseline {
@@ -195,47 +195,6 @@ impl<'p> Linter<'p> {
         Ok(hits)
     }
 
-    /// The findings among the hits, for a target.
-    fn judge(&self, hits: &[(usize, &'static str, Hit)], setup: &Setup) -> Report {
-        let mut report = Report {
-            used_ignores: vec![false; setup.ignores.len()],
-            ..Report::default()
-        };
-        for (part, pass, hit) in hits {
-            let rule = hit.found.rule;
-            let Some(usual) = hit.found.severity_for(setup.target) else {
-                continue;
-            };
-            if !setup.wants(&rule) {
-                continue;
-            }
-            let finding = Finding {
-                rule,
-                pass,
-                severity: setup.severity.get(rule.id).copied().unwrap_or(usual),
-                message: hit.found.message.clone(),
-                fix: hit.fix,
-                place: hit.place.clone(),
-                part: *part,
-                spot: hit.spot.clone(),
-                parameter: hit.found.parameter.clone(),
-            };
-            let mut is_ignored = false;
-            for (ignore, used) in setup.ignores.iter().zip(&mut report.used_ignores) {
-                if ignore.rules.contains(&rule) && ignore.fits(&finding.path()) {
-                    *used = true;
-                    is_ignored = true;
-                }
-            }
-            if is_ignored {
-                report.ignored += 1;
-            } else {
-                report.findings.push(finding);
-            }
-        }
-        report
-    }
-
     /// The passes that repair findings of a report, as a pipeline: those that come first in the named
     /// pipelines first. Passes that change the interface only if that is wanted.
     pub fn fixes(&self, report: &Report, setup: &Setup, interface_changes: bool) -> Pipeline {
@@ -262,6 +221,47 @@ impl<'p> Linter<'p> {
                 .collect(),
         }
     }
+}
+
+/// The findings among the hits, for a target.
+fn judge(hits: &[(usize, &'static str, Hit)], setup: &Setup) -> Report {
+    let mut report = Report {
+        used_ignores: vec![false; setup.ignores.len()],
+        ..Report::default()
+    };
+    for (part, pass, hit) in hits {
+        let rule = hit.found.rule;
+        let Some(usual) = hit.found.severity_for(setup.target) else {
+            continue;
+        };
+        if !setup.wants(&rule) {
+            continue;
+        }
+        let finding = Finding {
+            rule,
+            pass,
+            severity: setup.severity.get(rule.id).copied().unwrap_or(usual),
+            message: hit.found.message.clone(),
+            fix: hit.fix,
+            place: hit.place.clone(),
+            part: *part,
+            spot: hit.spot.clone(),
+            parameter: hit.found.parameter.clone(),
+        };
+        let mut is_ignored = false;
+        for (ignore, used) in setup.ignores.iter().zip(&mut report.used_ignores) {
+            if ignore.rules.contains(&rule) && ignore.fits(&finding.path()) {
+                *used = true;
+                is_ignored = true;
+            }
+        }
+        if is_ignored {
+            report.ignored += 1;
+        } else {
+            report.findings.push(finding);
+        }
+    }
+    report
 }
 
 /// Takes what the baseline knows out of a report.

@@ -1,6 +1,7 @@
 //! What must hold of every case, whatever the pass.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use milwright::eval::ports::PortMap;
 use milwright::eval::states::StateMap;
@@ -79,7 +80,7 @@ fn added(metadata: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     for (key, value) in metadata {
         if key != WRITTEN_BY {
-            text.push_str(&format!("\nmetadata {key}: {value}\n"));
+            write!(text, "\nmetadata {key}: {value}\n").unwrap();
         }
     }
     text
@@ -160,13 +161,15 @@ pub(crate) fn findings(hits: &[Hit]) -> String {
             None => String::new(),
         };
         let fix = if hit.fix { "" } else { " [no fix]" };
-        text.push_str(&format!(
+        write!(
+            text,
             "{}: {} at {}{parameter}: {}{fix}\n",
             hit.found.rule.id,
             severity.join(", "),
             hit.place,
             hit.found.message
-        ));
+        )
+        .unwrap();
     }
     text
 }

@@ -3,6 +3,7 @@
 //! A program has no lines, so that a result has the model as its file and the operation as a logical
 //! location.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -223,7 +224,8 @@ fn uri(path: &Path) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
                 uri.push(char::from(byte));
             }
-            _ => uri.push_str(&format!("%{byte:02X}")),
+            // Writing to a string cannot fail.
+            _ => drop(write!(uri, "%{byte:02X}")),
         }
     }
     uri
