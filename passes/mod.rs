@@ -52,8 +52,12 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sink-attention-scale/mod.rs"]
+mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
 mod slice_queries;
+#[path = "placement/specialize-shapes/mod.rs"]
+mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
 mod split_conv_bias;
 #[path = "placement/split-wide-conv/mod.rs"]
@@ -66,6 +70,8 @@ mod stable_logsumexp;
 mod stable_softplus;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
+#[path = "numerics/wide-topk-index/mod.rs"]
+mod wide_topk_index;
 
 /// Every pass, by family and then by id.
 pub static ALL: &[&dyn Pass] = &[
@@ -83,9 +89,11 @@ pub static ALL: &[&dyn Pass] = &[
     &pow_to_mul::PowToMul,
     &precise_silu::PreciseSilu,
     &safe_rmsnorm::SafeRmsNorm,
+    &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
     &slice_queries::SliceQueries,
@@ -97,6 +105,7 @@ pub static ALL: &[&dyn Pass] = &[
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &order_interface::OrderInterface,
+    &specialize_shapes::SpecializeShapes,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
     &uniform_interface::UniformInterface,

@@ -159,3 +159,62 @@ fn sliced_range(block: &Block<'_>, op: &Operation, joined: &Joined) -> Result<(i
     }
     range
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::sample::Sample;
+
+    /// The ranges that the operation `y` takes of the concat `c` of 2, 3 and 1 elements along axis 1.
+    fn ranges(operation: &str) -> Result<Vec<(i64, i64)>, Reason> {
+        let inputs = "tensor<fp16, [2, 2]> a, tensor<fp16, [2, 3]> b, tensor<fp16, [2, 1]> d";
+        let concat = "tensor<fp16, [2, 6]> c = concat(values = (a, b, d), axis = int32(-1), \
+                      interleave = bool(false));";
+        let sample = Sample::new(inputs, &format!("{concat}\n{operation}"), "y");
+        let block = sample.block();
+        let joined = block
+            .op(sample.node("c"))
+            .and_then(|c| Joined::of(&block, c));
+        let joined = joined.expect("a concat of known sizes");
+        assert_eq!((joined.axis, joined.total), (1, 6));
+        let node = sample.node("y");
+        let op = block.op(node).expect("an operation");
+        let found = parts(&block, op, node, &joined)?;
+        Ok(found
+            .into_iter()
+            .map(|(_, begin, end)| (begin, end))
+            .collect())
+    }
+
+    #[test]
+    fn slices_and_splits_are_ranges_along_the_axis() {
+        let slice = |arguments: &str, size: u64| {
+            ranges(&format!(
+                "tensor<fp16, [2, {size}]> y = slice_by_index(x = c, {arguments});"
+            ))
+        };
+        let bounds = |begin: &str, end: &str| {
+            format!("begin = tensor<int32, [2]>({begin}), end = tensor<int32, [2]>({end})")
+        };
+        assert_eq!(slice(&bounds("[0, 2]", "[2, 5]"), 3), Ok(vec![(2, 5)]));
+        assert_eq!(slice(&bounds("[0, -4]", "[2, -1]"), 3), Ok(vec![(2, 5)]));
+        let masked = format!(
+            "{}, begin_mask = tensor<bool, [2]>([true, false]), end_mask = tensor<bool, [2]>([true, true])",
+            bounds("[1, 5]", "[1, 1]")
+        );
+        assert_eq!(slice(&masked, 1), Ok(vec![(5, 6)]));
+        let split = "tensor<fp16, [2, 2]> y, tensor<fp16, [2, 4]> z = split(x = c, \
+                     split_sizes = tensor<int32, [2]>([2, 4]), axis = int32(1));";
+        assert_eq!(ranges(split), Ok(vec![(0, 2), (2, 6)]));
+    }
+
+    #[test]
+    fn other_cuts_have_a_reason() {
+        let rows = "tensor<fp16, [1, 6]> y = slice_by_index(x = c, begin = tensor<int32, [2]>([0, 0]), \
+                    end = tensor<int32, [2]>([1, 6]));";
+        assert_eq!(ranges(rows), Err(OTHER_AXIS));
+        let strided = "tensor<fp16, [2, 3]> y = slice_by_index(x = c, begin = tensor<int32, [2]>([0, 0]), \
+                       end = tensor<int32, [2]>([2, 6]), stride = tensor<int32, [2]>([1, 2]));";
+        assert_eq!(ranges(strided), Err("it has strides"));
+    }
+}

@@ -195,7 +195,7 @@ impl Sum {
                 }
             });
         }
-        sum.ok_or_else(|| EditError::NoRule(self.op_type))
+        sum.ok_or(EditError::NoRule(self.op_type))
     }
 }
 
@@ -203,5 +203,92 @@ impl Sum {
 pub fn retype(edit: &mut Edit<'_>, value: ValueId, ty: &ValueType) {
     if edit.graph().ty(value) != Some(ty) {
         edit.retype(value, ty.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::sample::Sample;
+
+    /// Contracted axis and its size, or why it is no such product.
+    fn product(inputs: &str, operations: &str) -> Result<(usize, u64), String> {
+        let sample = Sample::new(inputs, operations, "y");
+        let product = Product::of(&sample.block(), sample.node("y"), sample.value("x"))?;
+        assert!(product.is_constant());
+        Ok((product.axis, product.size))
+    }
+
+    #[test]
+    fn each_spelling_contracts_its_axis() {
+        let w = |shape: &str| {
+            format!("tensor<fp16, {shape}> w = const()[val = tensor<fp16, {shape}>(fill(1))];\n")
+        };
+        for (input, weight, op, expected) in [
+            (
+                "[2, 3, 4]",
+                "[5, 4]",
+                "[2, 3, 5]> y = linear(x = x, weight = w)",
+                (2, 4),
+            ),
+            (
+                "[4]",
+                "[5, 4]",
+                "[5]> y = linear(x = x, weight = w)",
+                (0, 4),
+            ),
+            (
+                "[1, 4, 2, 2]",
+                "[5, 4, 1, 1]",
+                "[1, 5, 2, 2]> y = conv(x = x, weight = w)",
+                (1, 4),
+            ),
+            (
+                "[1, 4, 2]",
+                "[4, 5, 1]",
+                "[1, 5, 2]> y = conv_transpose(x = x, weight = w)",
+                (1, 4),
+            ),
+            (
+                "[3, 4]",
+                "[4, 5]",
+                "[3, 5]> y = matmul(x = x, y = w)",
+                (1, 4),
+            ),
+            (
+                "[4, 3]",
+                "[5, 4]",
+                "[3, 5]> y = matmul(x = x, y = w, transpose_x = bool(true), transpose_y = bool(true))",
+                (0, 4),
+            ),
+            (
+                "[2, 4, 3]",
+                "[5, 4]",
+                "[2, 5, 3]> y = matmul(x = w, y = x)",
+                (1, 4),
+            ),
+            (
+                "[2, 3, 4]",
+                "[5, 4]",
+                "[2, 5, 3]> y = matmul(x = w, y = x, transpose_y = bool(true))",
+                (2, 4),
+            ),
+        ] {
+            let found = product(
+                &format!("tensor<fp16, {input}> x"),
+                &format!("{}tensor<fp16, {op};", w(weight)),
+            );
+            assert_eq!(found, Ok(expected), "{op}");
+        }
+    }
+
+    #[test]
+    fn groups_and_other_operations_are_no_products() {
+        let weight = "tensor<fp16, [4, 2, 1]> w = const()[val = tensor<fp16, [4, 2, 1]>(fill(1))];";
+        let grouped = "tensor<fp16, [1, 4, 3]> y = conv(x = x, weight = w, groups = int32(2));";
+        let why = product("tensor<fp16, [1, 4, 3]> x", &format!("{weight}\n{grouped}"));
+        assert_eq!(why, Err("the convolution has groups".to_owned()));
+        let why = product("tensor<fp16, [3]> x", "tensor<fp16, [3]> y = relu(x = x);");
+        assert_eq!(why, Err("it is no product".to_owned()));
     }
 }

@@ -7,7 +7,7 @@
 //! expand_dims, tile, reshape                                   Hugging Face's repeat_kv
 //! concat(k, k, …)  or  stack(k, k, …), reshape                 torch.cat, torch.stack
 //! gather(k, [0, 0, 1, 1])                                      an index for each head
-//! reshape to \[B, KV, 1, S, E\] against queries \[B, KV, G, L, E\]  nothing is copied: the product broadcasts
+//! reshape to [B, KV, 1, S, E] against queries [B, KV, G, L, E]  nothing is copied: the product broadcasts
 //! ```
 //!
 //! No spelling is looked for as such. The layout operations are followed, and of each dimension is known

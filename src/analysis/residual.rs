@@ -195,7 +195,7 @@ mod tests {
         let mut text = String::new();
         for n in 0..count {
             text += &rms(&format!("s{n}"), n);
-            text += &format!("tensor<fp16, [2, 8]> b{n} = silu(x = n{n});\n");
+            text += format!("tensor<fp16, [2, 8]> b{n} = silu(x = n{n});\n").as_str();
             text += &sum(n);
         }
         text + &rms(&format!("s{count}"), count)
@@ -253,11 +253,12 @@ mod tests {
             } else {
                 format!("y{}", n - 1)
             };
-            text += &format!(
+            text += format!(
                 "tensor<fp16, [2, 8]> b{n} = silu(x = {of});
                  tensor<fp16, [2, 8]> a{n} = add(x = {of}, y = b{n});
                  tensor<fp16, [2, 8]> y{n} = layer_norm(x = a{n}, axes = tensor<int32, [1]>([-1]));\n"
-            );
+            )
+            .as_str();
         }
         let sample = Sample::new(INPUTS, &text, "y2");
         assert_eq!(longest(&sample.block()), None);

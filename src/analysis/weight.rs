@@ -107,13 +107,13 @@ impl<'a> Weight<'a> {
             Some(Binding::Immediate(value)) => Ok(Self::Plain(value)),
             Some(Binding::Value(value)) => match block.constant(*value) {
                 Some(constant) => Ok(Self::Plain(constant)),
-                None => match Self::compressed(block, *value)? {
-                    Some(weight) => Ok(weight),
-                    None => {
-                        let shape = block.tensor(*value).and_then(|ty| ty.shape());
-                        Ok(Self::Computed(*value, shape.ok_or(SHAPE)?))
+                None => {
+                    if let Some(weight) = Self::compressed(block, *value)? {
+                        return Ok(weight);
                     }
-                },
+                    let shape = block.tensor(*value).and_then(TensorType::shape);
+                    Ok(Self::Computed(*value, shape.ok_or(SHAPE)?))
+                }
             },
             _ => Err("there is no weight".to_owned()),
         }
@@ -146,7 +146,10 @@ impl<'a> Weight<'a> {
             let why = format!("the weight is a {} of a computed weight", op.op_type());
             parameters.insert(&argument.parameter, value.ok_or(why)?);
         }
-        let shape = block.tensor(value).and_then(|ty| ty.shape()).ok_or(SHAPE)?;
+        let shape = block
+            .tensor(value)
+            .and_then(TensorType::shape)
+            .ok_or(SHAPE)?;
         Ok(Some(Self::Compressed {
             op,
             parameters,
@@ -228,7 +231,7 @@ impl<'a> Weight<'a> {
                     }
                     "constexpr_lut_to_dense" if !parameters.contains_key("shape") => {
                         let lut = parameter("lut")?;
-                        let dims = lut.tensor_type().and_then(|ty| ty.shape()).ok_or(SHAPE)?;
+                        let dims = lut.tensor_type().and_then(TensorType::shape).ok_or(SHAPE)?;
                         if dims.last() != Some(&1) {
                             return Err("one index of the weight stands for several numbers".into());
                         }
@@ -238,7 +241,7 @@ impl<'a> Weight<'a> {
                     "constexpr_lut_to_dense" => {
                         let entries = parameter("lut")?
                             .tensor_type()
-                            .and_then(|ty| ty.elements())
+                            .and_then(TensorType::elements)
                             .filter(|entries| entries.is_power_of_two() && *entries <= 256)
                             .ok_or(SHAPE)?;
                         let width = entries.trailing_zeros() as usize;
@@ -412,7 +415,10 @@ fn cut_blocks(
     shape: &[u64],
     (axis, begin, end): Range,
 ) -> Result<Value, String> {
-    let dims = value.tensor_type().and_then(|ty| ty.shape()).ok_or(SHAPE)?;
+    let dims = value
+        .tensor_type()
+        .and_then(TensorType::shape)
+        .ok_or(SHAPE)?;
     let (size, blocks) = shape.get(axis).zip(dims.get(axis)).ok_or(SHAPE)?;
     if *blocks == 1 {
         return Ok(value.clone());

@@ -1,6 +1,7 @@
 //! `milwright verify`: whether two models are equivalent; and how `optimize` and `bisect` judge what
 //! passes made.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -194,7 +195,12 @@ impl Comparison<'_> {
                 maps,
             )?);
         }
-        let plan = Plan::new(&first, a.weights)?;
+        let plan = if leaves_open(&first) && !leaves_open(&second) && same_names(&first, &second) {
+            // The sizes that the second wants, the first takes as well.
+            Plan::new(&second, b.weights)?
+        } else {
+            Plan::new(&first, a.weights)?
+        };
         if output.is_verbose() && !first.inputs().is_empty() {
             output.diagnostic(&plan.to_string());
         }
@@ -207,6 +213,22 @@ impl Comparison<'_> {
         let report = verify::verify(&mut first, &mut second, &samples, self.criterion, maps)?;
         Ok(report)
     }
+}
+
+/// Whether the shape of an input is open.
+fn leaves_open(runner: &Runner<'_>) -> bool {
+    runner.inputs().iter().any(|input| {
+        let ty = input.named.ty.as_ref().and_then(|ty| ty.as_tensor());
+        ty.is_some_and(|ty| ty.shape().is_none())
+    })
+}
+
+fn same_names(first: &Runner<'_>, second: &Runner<'_>) -> bool {
+    let names = |runner: &Runner<'_>| -> BTreeSet<String> {
+        let inputs = runner.inputs().iter();
+        inputs.map(|input| input.named.name.clone()).collect()
+    };
+    names(first) == names(second)
 }
 
 /// How often a model is called on one sample of made-up inputs.

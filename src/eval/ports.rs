@@ -187,7 +187,7 @@ impl Port {
             .iter()
             .zip(&self.padding)
             .map(|(size, more)| size + more);
-        self.moved(original, shape, larger.collect())
+        box_of(original, shape, larger.collect())
     }
 
     /// The original array in the one that the model gives.
@@ -204,7 +204,7 @@ impl Port {
         match smaller {
             Some(smaller) if shape.len() == self.padding.len() => {
                 let common = smaller.clone();
-                self.moved(padded, &common, smaller)
+                box_of(padded, &common, smaller)
             }
             _ => Err(self.wrong(shape)),
         }
@@ -216,27 +216,22 @@ impl Port {
             shape: shape.to_vec(),
         }
     }
+}
 
-    /// The elements of the box `common` in an array of another shape, zeros elsewhere.
-    fn moved(
-        &self,
-        tensor: &Tensor,
-        common: &[usize],
-        shape: Vec<usize>,
-    ) -> Result<Tensor, PortMapError> {
-        let from = tensor.shape();
-        let dtype = tensor.dtype();
-        Ok(if dtype.is_float() {
-            let elements = moved(&tensor.as_floats()?, 0.0, from, common, &shape);
-            Tensor::floats(dtype, shape, elements)
-        } else if dtype.is_int() {
-            let elements = moved(&tensor.as_ints()?, 0, from, common, &shape);
-            Tensor::ints(dtype, shape, elements)
-        } else {
-            let elements = moved(&tensor.as_bools()?, false, from, common, &shape);
-            Tensor::bools(shape, elements)
-        })
-    }
+/// The elements of the box `common` in an array of another shape, zeros elsewhere.
+fn box_of(tensor: &Tensor, common: &[usize], shape: Vec<usize>) -> Result<Tensor, PortMapError> {
+    let from = tensor.shape();
+    let dtype = tensor.dtype();
+    Ok(if dtype.is_float() {
+        let elements = moved(&tensor.as_floats()?, 0.0, from, common, &shape);
+        Tensor::floats(dtype, shape, elements)
+    } else if dtype.is_int() {
+        let elements = moved(&tensor.as_ints()?, 0, from, common, &shape);
+        Tensor::ints(dtype, shape, elements)
+    } else {
+        let elements = moved(&tensor.as_bools()?, false, from, common, &shape);
+        Tensor::bools(shape, elements)
+    })
 }
 
 fn moved<T: Copy>(

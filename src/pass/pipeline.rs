@@ -29,10 +29,15 @@ pub const NAMED: [(&str, &str); 5] = [
         "cleanup,pow-to-mul,fold-rsqrt-epsilon,stable-softplus,stable-log-softmax,stable-logsumexp,\
          finite-masks,cleanup",
     ),
-    ("llm", "default"),
+    (
+        "llm",
+        "default,safe-rmsnorm,slice-queries,cleanup,merge-states,pad-states,cleanup",
+    ),
     (
         "ane-direct",
-        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},split-conv-bias,dedup-consts",
+        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},rope-as-matmul,\
+         eliminate-concat,split-conv-bias,split-wide-conv,cleanup,name-immediates,dedup-consts,order-interface,\
+         uniform-interface",
     ),
 ];
 
@@ -357,7 +362,7 @@ impl Parser<'_> {
             if !self.eat('=') {
                 return Err(self.error("expected `=`"));
             }
-            let value = self.word("-_+.");
+            let value = self.word("-_+.:");
             if value.is_empty() {
                 return Err(self.error("expected a value"));
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::attention::{self, Attention, Factor, Step};
 use crate::ir::{Binding, DType, Dim, NodeId, Operation, TensorData, TensorType, Value, ValueId};
-use crate::ops::{Opset, registry};
+use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
     Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Missed, Pass,
@@ -430,14 +430,6 @@ impl<'a> Planner<'a> {
         }
         if !is_indexable(ty) {
             return Err(missed(at, "an operand is too large for indices of 32 bits"));
-        }
-        let accepted = self
-            .block
-            .opset
-            .and_then(|opset| registry::accepts("slice_by_index", opset, "x", ty.dtype));
-        if accepted == Some(false) {
-            let why = format!("the opset has no slice_by_index for {}", ty.dtype);
-            return Err(missed(at, why));
         }
         let known = self
             .sources

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use self::plan::{Plan, Step};
 use crate::analysis::joined::Joined;
 use crate::eval::fold;
-use crate::ir::{Binding, NodeId, Operation, Value, ValueId};
+use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
@@ -52,7 +52,7 @@ impl Matcher for Eliminate {
         };
         let result = ValueId::first(node);
         // Integers build shapes and indices.
-        if !block.dtype(result).is_some_and(|dtype| dtype.is_float()) {
+        if !block.dtype(result).is_some_and(DType::is_float) {
             return Attempt::NoMatch;
         }
         if let Some(operands) = constants(block, concat) {

@@ -181,8 +181,7 @@ impl Layout {
     /// Makes a value in the layout of convolutions.
     pub(super) fn make(self, edit: &mut Edit<'_>, carried: Carried) -> Result<ValueId, EditError> {
         match carried {
-            Carried::Inside(value) => Ok(value),
-            Carried::Outside(_, Some(value)) => Ok(value),
+            Carried::Inside(value) | Carried::Outside(_, Some(value)) => Ok(value),
             Carried::Outside(value, None) => {
                 let perm = edit.constant(Value::int32s(self.enter));
                 let turned = [("x", Binding::Value(value)), ("perm", perm)];

@@ -5,7 +5,7 @@ mod layout;
 use self::layout::{Carried, Layout};
 use crate::analysis::product::unknown_parameter;
 use crate::analysis::weight::{Piece, Weight};
-use crate::ir::{Binding, NodeId, Operation, ValueId};
+use crate::ir::{Binding, DType, NodeId, Operation, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
@@ -62,7 +62,7 @@ impl Matcher for Convert {
             let why = format!("nothing is known about its parameter `{parameter}`");
             return Attempt::missed(node, why);
         }
-        if !block.dtype(x).is_some_and(|dtype| dtype.is_float()) {
+        if !block.dtype(x).is_some_and(DType::is_float) {
             return Attempt::missed(node, "its operand is not of floats");
         }
         let rank = block.tensor(x).map_or(0, |ty| ty.dims.len());

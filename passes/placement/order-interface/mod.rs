@@ -47,15 +47,15 @@ impl WholeMatcher for Order {
     fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
         let mut attempts = Vec::new();
         for (name, function) in &whole.program.functions {
-            let inputs = function
+            let inputs: Vec<String> = function
                 .inputs
                 .iter()
                 .filter(|input| !input.ty.as_ref().is_some_and(ValueType::is_state))
                 .map(|input| input.name.clone())
                 .collect();
-            attempts.extend(attempt(whole, name, Direction::Input, inputs));
+            attempts.extend(attempt(whole, name, Direction::Input, &inputs));
             match outputs(function) {
-                Ok(outputs) => attempts.extend(attempt(whole, name, Direction::Output, outputs)),
+                Ok(outputs) => attempts.extend(attempt(whole, name, Direction::Output, &outputs)),
                 Err(why) => attempts.push(WholeAttempt::missed([name, "", "output"], why)),
             }
         }
@@ -85,7 +85,7 @@ fn attempt(
     whole: &Whole<'_>,
     function: &str,
     direction: Direction,
-    names: Vec<String>,
+    names: &[String],
 ) -> Option<WholeAttempt> {
     let first = names
         .iter()

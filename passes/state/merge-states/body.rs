@@ -219,7 +219,7 @@ enum Bound {
     /// At known indices.
     At(Vec<i32>),
     /// At indices that a concat makes.
-    Joined(Joined),
+    Joined(Box<Joined>),
 }
 
 /// Indices that a concat makes, of which the first are constant.
@@ -242,23 +242,21 @@ impl Direct {
         };
         let op = graph.op(node)?;
         let rank = group.shape.len();
-        let bools = |parameter: &str| match op.argument(parameter) {
-            None => Some(None),
-            Some(_) => {
-                let mask = block.bools_of(op, parameter)?;
-                (mask.len() == rank).then_some(Some(mask))
+        let bools = |parameter: &str| {
+            if op.argument(parameter).is_none() {
+                return Some(None);
             }
+            let mask = block.bools_of(op, parameter)?;
+            (mask.len() == rank).then_some(Some(mask))
         };
-        let stride = match op.argument("stride") {
-            None => None,
-            Some(_) => {
-                let stride = block.ints_of(op, "stride")?;
-                if stride.len() != rank || (!group.new_axis && stride.first() != Some(&1)) {
-                    return None;
-                }
-                Some(narrow(&stride)?)
+        let mut stride = None;
+        if op.argument("stride").is_some() {
+            let given = block.ints_of(op, "stride")?;
+            if given.len() != rank || (!group.new_axis && given.first() != Some(&1)) {
+                return None;
             }
-        };
+            stride = Some(narrow(&given)?);
+        }
         Some(Self {
             update: op.binding("update")?.clone(),
             begin: Bound::of(&block, op, "begin", rank)?,
@@ -341,13 +339,13 @@ impl Bound {
         if first.is_empty() || ty.dtype != DType::Int32 {
             return None;
         }
-        Some(Self::Joined(Joined {
+        Some(Self::Joined(Box::new(Joined {
             first,
             of_scalars: ty.dims.is_empty(),
             others: others.to_vec(),
             axis: concat.binding("axis")?.clone(),
             interleave: concat.binding("interleave").cloned(),
-        }))
+        })))
     }
 
     /// The bound with this index of the layer.

@@ -331,7 +331,7 @@ impl<'a> Reader<'a> {
             if squeeze_mask[axis] || stride.get(axis) != Some(&1) {
                 return None;
             }
-            if !begin_mask[axis] && self.known_zero(&begin, axis) != Some(true) {
+            if !begin_mask[axis] && self.known_zero(begin.as_deref(), axis) != Some(true) {
                 return None;
             }
             if !end_mask[axis] {
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a slice begins at 0, where all bounds are known or a concat of known ones makes them.
-    fn known_zero(&self, begin: &Option<Vec<i64>>, axis: usize) -> Option<bool> {
+    fn known_zero(&self, begin: Option<&[i64]>, axis: usize) -> Option<bool> {
         if let Some(begin) = begin {
             return Some(*begin.get(axis)? == 0);
         }

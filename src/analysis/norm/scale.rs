@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::{MAX_DEPTH, Place, Stop, indices, same, through};
-use crate::ir::{Binding, DType, Dim, NodeId, Operation, ValueId};
+use crate::ir::{Binding, DType, Dim, NodeId, Operation, TensorType, ValueId};
 use crate::pass::{Block, Uniform};
 
 /// The default epsilon of `rsqrt`, in x's type: in fp16 it rounds to zero. Source: coremltools' op
@@ -150,24 +150,21 @@ fn under(
                 Place::Nowhere => Place::Added,
                 _ => Place::Both,
             };
-            match constant {
-                Some((mean, epsilon)) => {
-                    let shape = |value| block.tensor(value).map(|ty| &ty.dims);
-                    if shape(mean).is_none() || shape(mean) != shape(inner) {
-                        return Err(Stop::Nothing);
-                    }
-                    let sum = epsilon.value + own.value;
-                    (mean, Some(sum), place, inner.node, epsilon.dtype)
+            if let Some((mean, epsilon)) = constant {
+                let shape = |value| block.tensor(value).map(|ty| &ty.dims);
+                if shape(mean).is_none() || shape(mean) != shape(inner) {
+                    return Err(Stop::Nothing);
                 }
-                None => {
-                    let sides = [add.value("x"), add.value("y")];
-                    let mean = sides
-                        .into_iter()
-                        .flatten()
-                        .find(|side| mean_of(block, *side).is_ok())
-                        .ok_or(Stop::Nothing)?;
-                    (mean, None, place, inner.node, own.dtype)
-                }
+                let sum = epsilon.value + own.value;
+                (mean, Some(sum), place, inner.node, epsilon.dtype)
+            } else {
+                let sides = [add.value("x"), add.value("y")];
+                let mean = sides
+                    .into_iter()
+                    .flatten()
+                    .find(|side| mean_of(block, *side).is_ok())
+                    .ok_or(Stop::Nothing)?;
+                (mean, None, place, inner.node, own.dtype)
             }
         }
     };
@@ -365,12 +362,15 @@ pub(super) fn meets(
         .dims
         .iter()
         .enumerate()
-        .map(|(index, dim)| match scale.axes.contains(&index) {
-            true => Some(1),
-            false => dim.size(),
+        .map(|(index, dim)| {
+            if scale.axes.contains(&index) {
+                Some(1)
+            } else {
+                dim.size()
+            }
         })
         .collect();
-    let actual = block.tensor(scale.value).and_then(|ty| ty.shape());
+    let actual = block.tensor(scale.value).and_then(TensorType::shape);
     let (Some(expected), Some(mut actual)) = (expected, actual) else {
         let why = "sizes that are not known decide which rows the scale meets";
         return Err(Stop::nearly(node, why));

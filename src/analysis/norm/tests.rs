@@ -24,18 +24,15 @@ fn sample(inputs: &str, lines: &str, output: &str) -> Sample {
         let list_end = part.find(']').map_or(0, |end| end + 1);
         let literal = &part[..end];
         if part.starts_with('[') {
-            let list = &part[..list_end];
+            let (list, rest) = part.split_at(list_end);
             let count = list.split(',').count();
-            text.push_str(&format!(
-                "tensor<int32, [{count}]>({list}){}",
-                &part[list_end..]
-            ));
+            text += format!("tensor<int32, [{count}]>({list}){rest}").as_str();
         } else if part.starts_with('"') {
-            text.push_str(&format!("string({literal}){}", &part[end..]));
+            text += format!("string({literal}){}", &part[end..]).as_str();
         } else if ["true", "false"].contains(&literal) {
-            text.push_str(&format!("bool({literal}){}", &part[end..]));
+            text += format!("bool({literal}){}", &part[end..]).as_str();
         } else if literal.parse::<i32>().is_ok() {
-            text.push_str(&format!("int32({literal}){}", &part[end..]));
+            text += format!("int32({literal}){}", &part[end..]).as_str();
         } else {
             text.push_str(part);
         }

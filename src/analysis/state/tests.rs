@@ -39,7 +39,7 @@ fn accesses_are_in_order_with_what_the_state_holds() {
             },
             Kind::Write {
                 data: Some(b),
-                updates: Some(b.node)
+                updates: Some(sample.node("b"))
             },
             Kind::Read {
                 result: c,
