@@ -191,7 +191,7 @@ impl<'a> Manager<'a> {
         &self,
         id: &str,
         options: &OptionMap,
-        part: PartMut<'_>,
+        part: &mut PartMut<'_>,
         blobs: &dyn Blobs,
     ) -> Result<Vec<Remark>, OptionError> {
         let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
