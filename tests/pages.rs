@@ -15,10 +15,9 @@ use std::path::{Path, PathBuf};
 use case::Case;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
-use milwright::pass::options::OptionMap;
 use milwright::pass::{
     Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Rule, Settings, Severity, Silent,
-    Target, Whole, scan, verify,
+    Step, Target, Whole, scan, verify,
 };
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
@@ -207,7 +206,10 @@ fn the_program_on_the_page_of_every_check_has_the_findings_that_the_page_shows()
             metadata: &model.user_defined(),
             blobs: &case.blobs,
         };
-        let hits = scan(*pass, &OptionMap::new(), &whole, "").unwrap();
+        let Some(Step::Pass { options, .. }) = case.pipeline.steps.first() else {
+            panic!("{id}: no pass");
+        };
+        let hits = scan(*pass, options, &whole, "").unwrap();
         let found: Vec<String> = hits
             .iter()
             .map(|hit| {
