@@ -105,16 +105,16 @@ impl<'a> Weight<'a> {
     pub fn of(block: &Block<'a>, op: &'a Operation, parameter: &str) -> Result<Self, String> {
         match op.binding(parameter) {
             Some(Binding::Immediate(value)) => Ok(Self::Plain(value)),
-            Some(Binding::Value(value)) => match block.constant(*value) {
-                Some(constant) => Ok(Self::Plain(constant)),
-                None => {
-                    if let Some(weight) = Self::compressed(block, *value)? {
-                        return Ok(weight);
-                    }
-                    let shape = block.tensor(*value).and_then(TensorType::shape);
-                    Ok(Self::Computed(*value, shape.ok_or(SHAPE)?))
+            Some(Binding::Value(value)) => {
+                if let Some(constant) = block.constant(*value) {
+                    return Ok(Self::Plain(constant));
                 }
-            },
+                if let Some(weight) = Self::compressed(block, *value)? {
+                    return Ok(weight);
+                }
+                let shape = block.tensor(*value).and_then(TensorType::shape);
+                Ok(Self::Computed(*value, shape.ok_or(SHAPE)?))
+            }
             _ => Err("there is no weight".to_owned()),
         }
     }

@@ -34,8 +34,12 @@ fn find_any(id: &str) -> anyhow::Result<&'static dyn Pass> {
         .map(|rule| rule.id)
         .chain(passes::ALL.iter().map(|pass| pass.meta().id));
     match nearest(id, known) {
-        Some(name) => bail!("there is no pass or rule `{id}`; did you mean `{name}`?"),
-        None => bail!("there is no pass or rule `{id}`; `milwright list` shows them all"),
+        Some(name) => {
+            bail!("there is no pass `{id}`, nor a rule of that name; did you mean `{name}`?")
+        }
+        None => bail!(
+            "there is no pass `{id}`, nor a rule of that name; `milwright list` shows them all"
+        ),
     }
 }
 

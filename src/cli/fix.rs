@@ -65,33 +65,33 @@ pub(super) fn run(
         .collect();
     let weights = Arc::clone(file.weights());
     let mut made: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for round in 0.. {
+    let mut last = String::new();
+    let is_settled = settle(MOST_ROUNDS, || -> anyhow::Result<usize> {
         let mut unused = baseline.as_deref().cloned();
         let report = linter.lint(file, setup, unused.as_mut())?;
         let fixes = linter.fixes(&report, setup, args.interface_changes);
         if fixes.steps.is_empty() {
-            break;
+            return Ok(0);
         }
+        last = fixes.ids().join(" and ");
         let settings = Settings {
             interface_changes: args.interface_changes,
             ..Settings::default()
         };
         let model = &mut file.model;
         let outcome = pipeline::apply(&fixes, settings, model, &weights, &known, &mut Silent)?;
-        if outcome.rewrites() == 0 {
-            break;
-        }
-        if round + 1 == MOST_ROUNDS {
-            bail!(
-                "{}: after {MOST_ROUNDS} rounds {} still find something in what they wrote; leave one \
-                 out with --ignore",
-                file.path().display(),
-                fixes.ids().join(" and ")
-            );
-        }
+        let rewrites = outcome.rewrites();
         for pass in outcome.passes {
             *made.entry(pass.id).or_default() += pass.rewrites;
         }
+        Ok(rewrites)
+    })?;
+    if !is_settled {
+        bail!(
+            "{}: after {MOST_ROUNDS} rounds {last} still find something in what they wrote; leave one \
+             out with --ignore",
+            file.path().display()
+        );
     }
     let report = linter.lint(file, setup, baseline)?;
     if save::is_text(out) {
@@ -105,4 +105,36 @@ pub(super) fn run(
     }
     output.note(&format!("wrote {}", out.display()));
     Ok(report)
+}
+
+/// Calls `round` until it changes nothing; gives whether that came before so many rounds were over.
+fn settle<E>(most: usize, mut round: impl FnMut() -> Result<usize, E>) -> Result<bool, E> {
+    for _ in 0..most {
+        if round()? == 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::settle;
+
+    #[test]
+    fn repairs_that_never_end_are_given_up_and_others_are_not() {
+        let mut rounds = 0;
+        let endless = settle(16, || {
+            rounds += 1;
+            Ok::<_, ()>(1)
+        });
+        assert_eq!((endless, rounds), (Ok(false), 16));
+        let mut left = 3usize;
+        let finite = settle(16, || {
+            left = left.saturating_sub(1);
+            Ok::<_, ()>(left)
+        });
+        assert_eq!((finite, left), (Ok(true), 0));
+        assert_eq!(settle(16, || Err::<usize, _>("refused")), Err("refused"));
+    }
 }

@@ -171,10 +171,10 @@ impl Place {
         let covers = |place: &Self, shape: &[usize]| {
             !place.new_axis && place.start == 0 && shape.get(place.axis) == Some(&place.length)
         };
-        let rank = shape.len() - usize::from(self.new_axis);
+        let rank = shape.len().checked_sub(usize::from(self.new_axis))?;
         let mut padding = vec![0; rank];
         for (sum, own) in padding.iter_mut().zip(&self.padding) {
-            *sum += own;
+            *sum = *own;
         }
         for (axis, more) in outer.padding.iter().enumerate() {
             if axis == self.axis && !covers(self, shape) {
@@ -182,7 +182,8 @@ impl Place {
                 continue;
             }
             let axis = axis - usize::from(self.new_axis && axis > self.axis);
-            *padding.get_mut(axis)? += more;
+            let sum = padding.get_mut(axis)?;
+            *sum = sum.checked_add(*more)?;
         }
         if padding.iter().all(|padding| *padding == 0) {
             padding.clear();

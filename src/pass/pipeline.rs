@@ -27,17 +27,18 @@ pub const NAMED: [(&str, &str); 5] = [
     (
         "default",
         "cleanup,pow-to-mul,fold-rsqrt-epsilon,stable-softplus,stable-log-softmax,stable-logsumexp,\
-         finite-masks,cleanup",
+         finite-masks,wide-topk-index,cleanup",
     ),
     (
         "llm",
-        "default,safe-rmsnorm,slice-queries,cleanup,merge-states,pad-states,cleanup",
+        "default,safe-rmsnorm,sink-attention-scale,slice-queries,cleanup,merge-states,pad-states,\
+         cleanup",
     ),
     (
         "ane-direct",
         "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},rope-as-matmul,\
-         eliminate-concat,split-conv-bias,split-wide-conv,cleanup,name-immediates,dedup-consts,order-interface,\
-         uniform-interface",
+         eliminate-concat,split-conv-bias,split-wide-conv,cleanup,name-immediates,dedup-consts,\
+         order-interface,uniform-interface",
     ),
 ];
 

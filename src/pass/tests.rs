@@ -385,3 +385,125 @@ fn what_a_refused_rewrite_of_a_whole_program_did_is_taken_back() {
     assert_eq!(model.interface().functions[0].inputs[0].name, "x");
     assert!(!model.user_defined().contains_key("renamer"));
 }
+
+const RULE: Rule = Rule {
+    id: "a-rule",
+    summary: "a rule for tests",
+    why: "no reason",
+    help: "none",
+    evidence: Evidence::Documented,
+    sources: &[],
+    severity: &[(Target::CoreMl, Severity::Warning)],
+    catalog: &[],
+};
+
+#[test]
+fn findings_stand_beside_any_end_of_an_attempt() {
+    let (attempt, findings) = Attempt::from(RULE.found("one")).split();
+    assert!(matches!(attempt, Attempt::NoMatch));
+    assert_eq!(findings.len(), 1);
+    let attempt = Attempt::matched("what", |_| Ok(()))
+        .with(RULE.found("one"))
+        .on_match(|| RULE.found("two"));
+    let (attempt, findings) = attempt.split();
+    assert!(matches!(attempt, Attempt::Match(_)));
+    let messages: Vec<&str> = findings.iter().map(|f| f.message.as_str()).collect();
+    assert_eq!(messages, ["one", "two"]);
+    for attempt in [Attempt::NoMatch, Attempt::NoEffect, Attempt::found([])] {
+        assert!(
+            attempt
+                .on_match(|| RULE.found("never"))
+                .split()
+                .1
+                .is_empty()
+        );
+    }
+    assert!(matches!(Attempt::found([]), Attempt::NoMatch));
+}
+
+#[test]
+fn a_finding_is_as_bad_as_its_rule_unless_it_says_otherwise() {
+    let on = |found: &Found| Target::ALL.map(|target| found.severity_for(target));
+    let warning = Some(Severity::Warning);
+    assert_eq!(on(&RULE.found("x")), [warning, None]);
+    let error = Some(Severity::Error);
+    assert_eq!(
+        on(&RULE.found("x").severity(Severity::Error)),
+        [error, error]
+    );
+    let direct = RULE
+        .found("x")
+        .severities(&[(Target::AneDirect, Severity::Info)]);
+    assert_eq!(on(&direct), [None, Some(Severity::Info)]);
+}
+
+/// Finds each `relu`, says of the last one that it is rewritten, and counts them in the whole program.
+struct Finder;
+
+impl Pass for Finder {
+    fn meta(&self) -> &'static Meta {
+        &const { meta("finder", Exactness::Exact) }
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[RULE]
+    }
+
+    fn matcher(&self, _: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        Ok(Box::new(|block: &Block<'_>, node: NodeId| {
+            let Some(x) = block.op(node).and_then(|op| op.value("x")) else {
+                return Attempt::NoMatch;
+            };
+            let found = RULE.found("relu").parameter("x");
+            match block.label(node).as_str() {
+                "y" => {
+                    Attempt::matched("it goes", move |edit| edit.replace(ValueId::first(node), x))
+                        .with(found)
+                }
+                "v0" => Attempt::missed(node, "the first").with(found.at(x.node)),
+                _ => found.into(),
+            }
+        }))
+    }
+
+    fn whole_matcher(&self, _: &OptionMap) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
+        struct Count;
+        impl WholeMatcher for Count {
+            fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
+                let count = whole.program.count_ops();
+                let found = RULE.found(format!("{count} ops"));
+                vec![WholeAttempt::found(["main", "", "function"], found)]
+            }
+        }
+        Ok(Some(Box::new(Count)))
+    }
+}
+
+#[test]
+fn a_scan_gives_what_a_pass_finds_in_operations_and_in_the_whole() {
+    let program = chain(3);
+    let whole = Whole {
+        program: &program,
+        interface: &crate::model::Interface::default(),
+        metadata: &BTreeMap::new(),
+        blobs: &NoBlobs,
+    };
+    let hits = scan(&Finder, &OptionMap::new(), &whole, "").unwrap();
+    let found: Vec<(&str, &str, bool)> = hits
+        .iter()
+        .map(|hit| (hit.place.op.as_str(), hit.found.message.as_str(), hit.fix))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("x", "relu", false),
+            ("v1", "relu", false),
+            ("y", "relu", true),
+            ("", "3 ops", false)
+        ]
+    );
+    let spot = hits[2].spot.as_ref().unwrap();
+    let graph = spot.graph(&program).unwrap();
+    assert_eq!(graph.name(ValueId::first(spot.node)), "y");
+    assert!(hits[3].spot.is_none());
+}

@@ -63,9 +63,11 @@ fn the_list_as_json_keeps_its_contract() {
         assert!(families.contains(&pass["family"].as_str().unwrap()), "{id}");
         let exactness = pass["exactness"].as_str().unwrap();
         assert!(
-            ["exact", "real", "interface"].contains(&exactness) || exactness.starts_with("approx("),
+            ["exact", "real", "interface", "none"].contains(&exactness)
+                || exactness.starts_with("approx("),
             "{id}: {exactness}"
         );
+        assert_eq!(pass["fix"] == false, exactness == "none", "{id}");
         let evidence = ["documented", "measured", "reported", "disputed"];
         assert!(
             evidence.contains(&pass["evidence"].as_str().unwrap()),
@@ -122,7 +124,12 @@ fn every_pass_explains_itself() {
         let id = pass["id"].as_str().unwrap();
         let page = done(["explain", id]).stdout;
         assert!(page.starts_with(&format!("# {id}\n")), "{page}");
-        for heading in ["## What it does", "## Why", "## Exactness", "## Evidence"] {
+        let headings = if pass["fix"] == true {
+            ["## What it does", "## Why", "## Exactness", "## Evidence"]
+        } else {
+            ["## What it finds", "## Why", "## Example", "## Evidence"]
+        };
+        for heading in headings {
             assert!(page.contains(heading), "{id}: {heading}");
         }
         assert!(page.contains(pass["evidence"].as_str().unwrap()), "{id}");

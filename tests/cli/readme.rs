@@ -1,4 +1,4 @@
-//! The README's examples of the interpreter print what it says that they print.
+//! The README's examples print what it says that they print.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,26 @@ use std::process::Command;
 use crate::command::Folder;
 use crate::support::folders::root;
 
-const HEADING: &str = "\n## Running a model, and proving that it is still the same\n";
+/// The sections with examples, and how many they have.
+const SECTIONS: [(&str, usize); 2] = [
+    ("Linting a model", 1),
+    ("Running a model, and proving that it is still the same", 3),
+];
 
 #[test]
 #[cfg(unix)]
 fn the_examples_print_what_the_readme_shows() {
+    for (title, examples) in SECTIONS {
+        the_section_prints_what_it_shows(title, examples);
+    }
+}
+
+#[cfg(unix)]
+fn the_section_prints_what_it_shows(title: &str, expected: usize) {
     let path = root().join("README.md");
     let readme = fs::read_to_string(&path).unwrap();
-    let start = readme.find(HEADING).unwrap() + HEADING.len();
+    let heading = format!("\n## {title}\n");
+    let start = readme.find(&heading).unwrap() + heading.len();
     let length = readme[start..].find("\n## ").unwrap();
     let folder = Folder::new();
     std::os::unix::fs::symlink(root().join("tests"), folder.join("tests")).unwrap();
@@ -41,7 +53,7 @@ fn the_examples_print_what_the_readme_shows() {
         examples += 1;
     }
     section += rest;
-    assert_eq!(examples, 3);
+    assert_eq!(examples, expected);
     if section == readme[start..start + length] {
         return;
     }

@@ -1,5 +1,5 @@
-//! Whole models, with the outputs of PyTorch or ONNX Runtime in fp32: as they are, and after the
-//! default pipeline.
+//! Whole models, with the outputs of PyTorch or ONNX Runtime in fp32: as they are, and after each
+//! named pipeline.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(crate) fn checks(folder: &Path) -> Vec<Check> {
             if !folder.join(arrays).exists() {
                 continue;
             }
-            for pipeline in ["none", "default"] {
+            for pipeline in ["none", "default", "llm", "ane-direct"] {
                 for precision in [Precision::Fp32, Precision::Fp16] {
                     let (model, mode) = (name(&folder), precision.word());
                     let folder = folder.clone();

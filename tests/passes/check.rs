@@ -162,9 +162,9 @@ pub(crate) fn findings(hits: &[Hit]) -> String {
             None => String::new(),
         };
         let fix = if hit.fix { "" } else { " [no fix]" };
-        write!(
+        writeln!(
             text,
-            "{}: {} at {}{parameter}: {}{fix}\n",
+            "{}: {} at {}{parameter}: {}{fix}",
             hit.found.rule.id,
             severity.join(", "),
             hit.place,

@@ -206,10 +206,14 @@ fn layers(mut orders: Vec<(bool, Vec<String>)>) -> Vec<String> {
 /// The merged state, without a name.
 fn group(ty: &TensorType, members: Vec<String>) -> Result<Group, String> {
     let shape = ty.shape().and_then(|shape| {
-        let sizes = shape.into_iter().map(usize::try_from);
-        sizes.collect::<Result<Vec<_>, _>>().ok()
+        // Indices are int32.
+        let sizes = shape.into_iter().map(|size| {
+            let size = i32::try_from(size).ok()?;
+            usize::try_from(size).ok()
+        });
+        sizes.collect::<Option<Vec<_>>>()
     });
-    let shape = shape.ok_or("a size of the states is not known")?;
+    let shape = shape.ok_or("a size of the states is unknown or too large")?;
     if shape.is_empty() || shape.contains(&0) {
         return Err("the states are scalars or empty".to_owned());
     }

@@ -11,8 +11,8 @@ use crate::model::Side;
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Evidence, Exactness, Family, Meta, Pass, Target, Whole, WholeAttempt, WholeEdit, WholeError,
-    WholeMatcher,
+    Evidence, Exactness, Family, Meta, Pass, Rule, Severity, Target, Whole, WholeAttempt,
+    WholeEdit, WholeEnd, WholeError, WholeMatcher,
 };
 use crate::text::{Dialect, type_text};
 use group::Group;
@@ -33,6 +33,27 @@ static META: Meta = Meta {
     after: &[],
     page: include_str!("README.md"),
 };
+
+const TOO_MANY_STATES: Rule = Rule {
+    id: "too-many-states",
+    summary: "more states than the Neural Engine is seen to take",
+    why: "Models with more than two states are reported not to compile for the Neural Engine, or to \
+          compile and fail at the first prediction with status 0x1d. Of two states most reports say \
+          that they work, one that they do not (macOS 26.0.1, caches and convolution states). The \
+          GPU takes dozens.",
+    help: "Let merge-states make one state of those that hold the same of each layer; it changes the \
+           interface.",
+    evidence: META.evidence,
+    sources: &[
+        "https://blog.squeezebits.com/disaggregated-inference-on-apple-silicon-npu-prefill-and-gpu-decode-67176",
+        "https://github.com/john-rocky/CoreML-LLM",
+    ],
+    severity: &[(Target::CoreMl, Severity::Error)],
+    catalog: &[],
+};
+
+/// States with which models are reported to run on the Neural Engine, mostly.
+const MOST_STATES: usize = 2;
 
 /// When the merged state is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +78,10 @@ impl Pass for MergeStates {
         &META
     }
 
+    fn rules(&self) -> &'static [Rule] {
+        &[TOO_MANY_STATES]
+    }
+
     fn options(&self) -> OptionMap {
         options::defaults::<Options>()
     }
@@ -73,6 +98,37 @@ struct Merger(Options);
 
 impl WholeMatcher for Merger {
     fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
+        let mut attempts = self.merges(whole);
+        let is_match = |attempt: &&mut WholeAttempt| matches!(attempt.end, WholeEnd::Match { .. });
+        let Some((function, count)) = most_states(whole) else {
+            return attempts;
+        };
+        let mut found = TOO_MANY_STATES.found(format!("`{function}` has {count} states"));
+        if count <= MOST_STATES {
+            found = found.severities(&[(Target::CoreMl, Severity::Info)]);
+        }
+        if let Some(first) = attempts.iter_mut().find(is_match) {
+            first.findings.push(found);
+        } else {
+            attempts.push(WholeAttempt::found([&function, "", "function"], found));
+        }
+        attempts
+    }
+}
+
+/// The function with the most states, if it has as many as may be too many.
+fn most_states(whole: &Whole<'_>) -> Option<(String, usize)> {
+    let counts = whole.program.functions.iter().map(|(name, function)| {
+        let types = function.inputs.iter().filter_map(|input| input.ty.as_ref());
+        (name.clone(), types.filter(|ty| ty.is_state()).count())
+    });
+    let most = counts.reduce(|most, next| if next.1 > most.1 { next } else { most });
+    most.filter(|(_, count)| *count >= MOST_STATES)
+}
+
+impl Merger {
+    /// All groups of states, and what keeps a state out of one.
+    fn merges(&self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
         let found = group::find(whole);
         let mut attempts = Vec::new();
         let map = match StateMap::of(whole.metadata) {
@@ -88,15 +144,17 @@ impl WholeMatcher for Merger {
         }
         for group in found.groups {
             let what = format!(
-                "{} states become layers of {}: {}",
+                "{} states become layers of `{}`, {}: {}",
                 group.members.len(),
+                group.name,
                 type_text(&group.merged.clone().into(), Dialect::default()),
                 group.listed()
             );
-            let (name, writes) = (group.name.clone(), self.0.writes);
+            let first = group.members.first().cloned().unwrap_or_default();
+            let writes = self.0.writes;
             let mut map = map.clone();
             attempts.push(WholeAttempt::matched(
-                ["", &name, "state"],
+                ["", &first, "state"],
                 what,
                 move |edit| merge(edit, &group, writes, &mut map),
             ));

@@ -14,8 +14,8 @@ use crate::model::Side;
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Evidence, Exactness, Family, Meta, Pass, Target, Whole, WholeAttempt, WholeEdit, WholeError,
-    WholeMatcher,
+    Evidence, Exactness, Family, Found, Meta, Pass, Rule, Severity, Target, Whole, WholeAttempt,
+    WholeEdit, WholeError, WholeMatcher,
 };
 use crate::text::{Dialect, type_text};
 
@@ -35,6 +35,26 @@ static META: Meta = Meta {
     after: &["merge-states"],
     page: include_str!("README.md"),
 };
+
+const STATE_DIMS: Rule = Rule {
+    id: "state-dims",
+    summary: "a dimension of a state is no power of two",
+    why: "States with such dimensions are reported to fail on the Neural Engine at run time, with a \
+          message that does not name the cause: heads of width 80 (EXAONE), a last dimension of 270 \
+          (M4, macOS 15.2). Sources differ on whether all dimensions but the first must be powers of \
+          two, or the last a multiple of 32.",
+    help: "Let pad-states pad them; it changes the interface. multiple=32 pads the last one alone.",
+    evidence: META.evidence,
+    sources: &[
+        "https://blog.squeezebits.com/disaggregated-inference-on-apple-silicon-npu-prefill-and-gpu-decode-67176",
+        "https://github.com/apple/coremltools/issues/2631",
+    ],
+    severity: &[(Target::CoreMl, Severity::Warning)],
+    catalog: &[],
+};
+
+/// What the last dimension of a state is said to be a multiple of.
+const LAST_MULTIPLE: u64 = 32;
 
 /// To which sizes dimensions are padded.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -73,6 +93,10 @@ impl Default for Options {
 impl Pass for PadStates {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[STATE_DIMS]
     }
 
     fn options(&self) -> OptionMap {
@@ -126,7 +150,9 @@ impl WholeMatcher for Padder {
                 }
             };
             if let Some((function, why)) = known.obstacle {
-                attempts.push(WholeAttempt::missed([&function, &name, "state"], why));
+                let found = found(&name, &known.ty);
+                let missed = WholeAttempt::missed([&function, &name, "state"], why);
+                attempts.push(missed.with(found));
                 continue;
             }
             match groups.iter_mut().find(|(ty, _)| *ty == known.ty) {
@@ -147,26 +173,52 @@ impl WholeMatcher for Padder {
             Err(_) => StateMap::default(),
         };
         for (ty, group) in groups {
-            let what = format!(
-                "{} becomes {}",
-                type_text(&ty.into(), Dialect::default()),
-                type_text(&group.padded.clone().into(), Dialect::default())
-            );
             let listed = match group.names.as_slice() {
                 [first, second, .., last] if group.names.len() > 4 => {
                     format!("{first}, {second}, … {last}")
                 }
                 names => names.join(", "),
             };
+            let what = format!(
+                "{listed}: {} becomes {}",
+                type_text(&ty.clone().into(), Dialect::default()),
+                type_text(&group.padded.clone().into(), Dialect::default())
+            );
+            let first = group.names.first().cloned().unwrap_or_default();
             let (deep, mut map) = (self.0.deep, map.clone());
-            attempts.push(WholeAttempt::matched(
-                ["", &listed, "state"],
-                what,
-                move |edit| pad(edit, &group, deep, &mut map),
-            ));
+            let found = found(&listed, &ty);
+            let matched = WholeAttempt::matched(["", &first, "state"], what, move |edit| {
+                pad(edit, &group, deep, &mut map)
+            });
+            attempts.push(matched.with(found));
         }
         attempts
     }
+}
+
+/// What is said of states of one type.
+fn found(names: &str, ty: &TensorType) -> Found {
+    let sizes = ty.shape().unwrap_or_default();
+    let odd: Vec<String> = sizes
+        .iter()
+        .skip(1)
+        .filter(|size| !size.is_power_of_two())
+        .map(u64::to_string)
+        .collect();
+    let mut message = format!(
+        "{names}: {}",
+        type_text(&ty.clone().into(), Dialect::default())
+    );
+    if !odd.is_empty() {
+        message += &format!(" has {}, no power of two", odd.join(", "));
+    }
+    if sizes
+        .last()
+        .is_some_and(|last| !last.is_multiple_of(LAST_MULTIPLE))
+    {
+        message += &format!("; the last dimension is no multiple of {LAST_MULTIPLE}");
+    }
+    STATE_DIMS.found(message)
 }
 
 impl Padder {

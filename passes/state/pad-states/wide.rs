@@ -29,7 +29,7 @@ impl Wide {
         for (dim, padding) in dims.iter().zip(&self.padding) {
             let size = dim.size().unwrap_or_default() as usize;
             end.push(if *padding > 0 {
-                (size - padding) as i32
+                size.saturating_sub(*padding) as i32
             } else {
                 0
             });
