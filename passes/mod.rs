@@ -2,14 +2,24 @@
 
 use crate::pass::{Pass, Rule};
 
+#[path = "quantization/activation-quantization/mod.rs"]
+mod activation_quantization;
 #[path = "quantization/bad-scale/mod.rs"]
 mod bad_scale;
+#[path = "integrity/blob-integrity/mod.rs"]
+mod blob_integrity;
+#[path = "quantization/blockwise-scale/mod.rs"]
+mod blockwise_scale;
+#[path = "integrity/constant-output/mod.rs"]
+mod constant_output;
 #[path = "placement/cpu-op/mod.rs"]
 mod cpu_op;
 #[path = "cleanup/dead-code/mod.rs"]
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "integrity/duplicate-weights/mod.rs"]
+mod duplicate_weights;
 #[path = "placement/eliminate-concat/mod.rs"]
 mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
@@ -30,6 +40,10 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "integrity/interface-mismatch/mod.rs"]
+mod interface_mismatch;
+#[path = "quantization/large-kernel-palette/mod.rs"]
+mod large_kernel_palette;
 #[path = "placement/linear-to-conv/mod.rs"]
 mod linear_to_conv;
 #[path = "state/merge-states/mod.rs"]
@@ -52,6 +66,10 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "integrity/shape-mismatch/mod.rs"]
+mod shape_mismatch;
+#[path = "quantization/signed-affine/mod.rs"]
+mod signed_affine;
 #[path = "numerics/sink-attention-scale/mod.rs"]
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
@@ -109,7 +127,16 @@ pub static ALL: &[&dyn Pass] = &[
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
     &uniform_interface::UniformInterface,
+    &activation_quantization::ActivationQuantization,
     &bad_scale::BadScale,
+    &blockwise_scale::BlockwiseScale,
+    &large_kernel_palette::LargeKernelPalette,
+    &signed_affine::SignedAffine,
+    &blob_integrity::BlobIntegrity,
+    &constant_output::ConstantOutput,
+    &duplicate_weights::DuplicateWeights,
+    &interface_mismatch::InterfaceMismatch,
+    &shape_mismatch::ShapeMismatch,
 ];
 
 /// The pass with this id.
