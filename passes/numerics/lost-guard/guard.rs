@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 8;
 pub(super) struct Guard {
     /// The constant.
     pub constant: f64,
-    /// What is guarded, with the guard.
+    /// What is guarded, with the innermost guard.
     pub value: ValueId,
     /// Whether it is added in fp16.
     pub is_half: bool,
@@ -18,22 +18,39 @@ pub(super) struct Guard {
 
 impl Guard {
     /// The guard of a value: behind casts, changes of shape and roots, something to which a constant is
-    /// added, or that is not let below one.
+    /// added, or that is not let below one. Of several, one behind the other, the largest counts.
     pub(super) fn of(block: &Block<'_>, value: ValueId) -> Option<Self> {
+        Self::within(block, value, MAX_DEPTH)
+    }
+
+    fn within(block: &Block<'_>, value: ValueId, depth: usize) -> Option<Self> {
+        let depth = depth.checked_sub(1)?;
         let (value, op) = guarded(block, value)?;
-        let constant = match op.op_type() {
-            "clip" => block.uniform_of(op, "alpha")?.value,
-            _ => ["y", "x"]
+        let (constant, other) = match op.op_type() {
+            "clip" => (block.uniform_of(op, "alpha")?.value, "x"),
+            _ => [("y", "x"), ("x", "y")]
                 .into_iter()
-                .find_map(|side| small(block, op, side))?,
+                .find_map(|(side, other)| Some((small(block, op, side)?, other)))?,
         };
         // At least 0 is no guard.
         let is_guard = constant > 0.0 || (constant == 0.0 && op.op_type() == "add");
-        is_guard.then_some(Self {
+        let own = is_guard.then_some(Self {
             constant,
             value,
             is_half: block.dtype(value) == Some(DType::Float16),
-        })
+        });
+        let inner = op
+            .value(other)
+            .and_then(|other| Self::within(block, other, depth));
+        match (own, inner) {
+            // The root of a subnormal number is a normal one, unless that is taken for 0: what is behind
+            // the innermost guard counts.
+            (Some(own), Some(inner)) if own.constant > inner.constant => Some(Self {
+                value: inner.value,
+                ..own
+            }),
+            (own, inner) => inner.or(own),
+        }
     }
 }
 
