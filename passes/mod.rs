@@ -46,6 +46,8 @@ mod interface_mismatch;
 mod large_kernel_palette;
 #[path = "placement/linear-to-conv/mod.rs"]
 mod linear_to_conv;
+#[path = "numerics/lost-guard/mod.rs"]
+mod lost_guard;
 #[path = "state/merge-states/mod.rs"]
 mod merge_states;
 #[path = "placement/name-immediates/mod.rs"]
@@ -58,12 +60,16 @@ mod order_interface;
 mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
+#[path = "numerics/power-spectrum-log/mod.rs"]
+mod power_spectrum_log;
 #[path = "numerics/precise-silu/mod.rs"]
 mod precise_silu;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
 #[path = "attention/rope-as-matmul/mod.rs"]
 mod rope_as_matmul;
+#[path = "numerics/round-large/mod.rs"]
+mod round_large;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
 #[path = "integrity/shape-mismatch/mod.rs"]
@@ -88,6 +94,8 @@ mod stable_logsumexp;
 mod stable_softplus;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
+#[path = "numerics/wide-reduction/mod.rs"]
+mod wide_reduction;
 #[path = "numerics/wide-topk-index/mod.rs"]
 mod wide_topk_index;
 
@@ -104,13 +112,17 @@ pub static ALL: &[&dyn Pass] = &[
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &gelu_tanh::GeluTanh,
+    &lost_guard::LostGuard,
     &pow_to_mul::PowToMul,
+    &power_spectrum_log::PowerSpectrumLog,
     &precise_silu::PreciseSilu,
+    &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &wide_reduction::WideReduction,
     &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
