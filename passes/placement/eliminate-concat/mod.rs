@@ -11,8 +11,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable, Rule,
-    Severity, Target,
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
+    Rule, Severity, Target,
 };
 
 /// The pass.
@@ -77,10 +77,20 @@ impl Matcher for Eliminate {
         if !dtype.is_some_and(DType::is_float) {
             return Attempt::NoMatch;
         }
-        let count = concat
-            .argument("values")
-            .map_or(0, |values| values.bindings.len());
-        eliminate(block, node, concat).with(CONCAT.found(format!("a concat of {count} operands")))
+        eliminate(block, node, concat).with(found(concat))
+    }
+}
+
+/// An error as it was reported, a warning in the spelling that others compile.
+fn found(concat: &Operation) -> Found {
+    let values = concat.argument("values");
+    let count = values.map_or(0, |values| values.bindings.len());
+    let found = CONCAT.found(format!("a concat of {count} operands"));
+    let mut parameters = ["axis", "interleave"].into_iter();
+    if parameters.all(|parameter| concat.value(parameter).is_some()) {
+        found.severities(&[(Target::AneDirect, Severity::Warning)])
+    } else {
+        found
     }
 }
 
