@@ -12,6 +12,8 @@ mod blob_integrity;
 mod blockwise_scale;
 #[path = "integrity/constant-output/mod.rs"]
 mod constant_output;
+#[path = "placement/conv-limits/mod.rs"]
+mod conv_limits;
 #[path = "placement/cpu-op/mod.rs"]
 mod cpu_op;
 #[path = "cleanup/dead-code/mod.rs"]
@@ -20,6 +22,8 @@ mod dead_code;
 mod dedup_consts;
 #[path = "integrity/duplicate-weights/mod.rs"]
 mod duplicate_weights;
+#[path = "placement/element-types/mod.rs"]
+mod element_types;
 #[path = "placement/eliminate-concat/mod.rs"]
 mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
@@ -40,10 +44,16 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "placement/image-scale/mod.rs"]
+mod image_scale;
+#[path = "placement/interface-layout/mod.rs"]
+mod interface_layout;
 #[path = "integrity/interface-mismatch/mod.rs"]
 mod interface_mismatch;
 #[path = "quantization/large-kernel-palette/mod.rs"]
 mod large_kernel_palette;
+#[path = "placement/layout-limits/mod.rs"]
+mod layout_limits;
 #[path = "placement/linear-to-conv/mod.rs"]
 mod linear_to_conv;
 #[path = "numerics/lost-guard/mod.rs"]
@@ -64,6 +74,8 @@ mod pow_to_mul;
 mod power_spectrum_log;
 #[path = "numerics/precise-silu/mod.rs"]
 mod precise_silu;
+#[path = "placement/program-size/mod.rs"]
+mod program_size;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
 #[path = "attention/rope-as-matmul/mod.rs"]
@@ -92,6 +104,8 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "placement/tensor-limits/mod.rs"]
+mod tensor_limits;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
 #[path = "numerics/wide-reduction/mod.rs"]
@@ -130,14 +144,21 @@ pub static ALL: &[&dyn Pass] = &[
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
+    &conv_limits::ConvLimits,
     &cpu_op::CpuOp,
+    &element_types::ElementTypes,
     &eliminate_concat::EliminateConcat,
+    &image_scale::ImageScale,
+    &interface_layout::InterfaceLayout,
+    &layout_limits::LayoutLimits,
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &order_interface::OrderInterface,
+    &program_size::ProgramSize,
     &specialize_shapes::SpecializeShapes,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
+    &tensor_limits::TensorLimits,
     &uniform_interface::UniformInterface,
     &activation_quantization::ActivationQuantization,
     &bad_scale::BadScale,

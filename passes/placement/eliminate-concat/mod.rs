@@ -11,8 +11,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable,
-    Target,
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
+    Rule, Severity, Target,
 };
 
 /// The pass.
@@ -32,9 +32,31 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const CONCAT: Rule = Rule {
+    id: "eliminate-concat",
+    summary: "a concat of floats, which the private interface is reported to reject",
+    why: "Orion's seven training kernels with concat were rejected by the private interface's compiler, \
+          and the one without was not (row 1). maderix/ANE compiles the same kernels with every argument \
+          bound to a named const, so that it may be the spelling. Core ML runs concat on the Neural \
+          Engine.",
+    help: "eliminate-concat lets what reads it read the operands; or bind `axis` and `interleave` to \
+           named consts. Not for Core ML.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/mechramc/Orion",
+        "https://github.com/maderix/ANE",
+    ],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+
 impl Pass for EliminateConcat {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[CONCAT]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -50,30 +72,47 @@ impl Matcher for Eliminate {
         let Some(concat) = block.op_of_type(node, "concat") else {
             return Attempt::NoMatch;
         };
-        let result = ValueId::first(node);
         // Integers build shapes and indices.
-        if !block.dtype(result).is_some_and(DType::is_float) {
+        let dtype = block.dtype(ValueId::first(node));
+        if !dtype.is_some_and(DType::is_float) {
             return Attempt::NoMatch;
         }
-        if let Some(operands) = constants(block, concat) {
-            return folded(block, node, concat, operands);
+        eliminate(block, node, concat).with(found(concat))
+    }
+}
+
+/// An error as it was reported, a warning in the spelling that others compile.
+fn found(concat: &Operation) -> Found {
+    let values = concat.argument("values");
+    let count = values.map_or(0, |values| values.bindings.len());
+    let found = CONCAT.found(format!("a concat of {count} operands"));
+    let mut parameters = ["axis", "interleave"].into_iter();
+    if parameters.all(|parameter| concat.value(parameter).is_some()) {
+        found.severities(&[(Target::AneDirect, Severity::Warning)])
+    } else {
+        found
+    }
+}
+
+fn eliminate(block: &Block<'_>, node: NodeId, concat: &Operation) -> Attempt {
+    if let Some(operands) = constants(block, concat) {
+        return folded(block, node, concat, operands);
+    }
+    if block.bool_or(concat, "interleave", false) != Some(false) {
+        return Attempt::missed(node, "it interleaves its operands");
+    }
+    let Some(joined) = Joined::of(block, concat) else {
+        return Attempt::missed(node, "the size of an operand is not known");
+    };
+    if joined.operands.iter().any(|(_, begin, end)| begin == end) {
+        return Attempt::missed(node, "an operand has no elements");
+    }
+    match Plan::of(block, ValueId::first(node), &joined) {
+        Ok(plan) => {
+            let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
+            Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
         }
-        if block.bool_or(concat, "interleave", false) != Some(false) {
-            return Attempt::missed(node, "it interleaves its operands");
-        }
-        let Some(joined) = Joined::of(block, concat) else {
-            return Attempt::missed(node, "the size of an operand is not known");
-        };
-        if joined.operands.iter().any(|(_, begin, end)| begin == end) {
-            return Attempt::missed(node, "an operand has no elements");
-        }
-        match Plan::of(block, result, &joined) {
-            Ok(plan) => {
-                let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
-                Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
-            }
-            Err((at, why)) => Attempt::missed(at, why),
-        }
+        Err((at, why)) => Attempt::missed(at, why),
     }
 }
 
