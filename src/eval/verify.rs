@@ -249,10 +249,15 @@ fn match_outputs(
     ports: &[Named<'_>; 2],
 ) -> Result<Vec<String>, VerifyError> {
     let names = |runner: &Runner<'_>, named: &Named<'_>| -> Vec<String> {
-        let outputs = runner.outputs().iter();
-        outputs
-            .map(|name| named.original(Direction::Output, name))
-            .collect()
+        // Several may be the parts of one.
+        let mut originals: Vec<String> = Vec::new();
+        for name in runner.outputs() {
+            let original = named.original(Direction::Output, name);
+            if !originals.contains(&original) {
+                originals.push(original);
+            }
+        }
+        originals
     };
     let (of_a, of_b) = (names(a, &ports[0]), names(b, &ports[1]));
     let only = |x: &[String], y: &[String], which: &str| {
@@ -350,11 +355,14 @@ fn output(
     named: &Named<'_>,
 ) -> Result<Tensor, VerifyError> {
     let port = named.port(Direction::Output, name);
-    let found = results.iter().find(|(output, _)| *output == port.name);
     let wrong = |why: &str| VerifyError::Interface(format!("the output `{name}`: {why}"));
-    let (_, datum) = found.ok_or_else(|| wrong("it is not computed"))?;
-    let tensor = array(datum).map_err(|why| wrong(&why))?;
-    Ok(port.cut(&tensor)?)
+    let mut arrays = BTreeMap::new();
+    for held in port.names() {
+        let found = results.iter().find(|(output, _)| output == held);
+        let (_, datum) = found.ok_or_else(|| wrong("it is not computed"))?;
+        arrays.insert(held, array(datum).map_err(|why| wrong(&why))?);
+    }
+    Ok(port.restored(&mut |held| arrays.remove(held))?)
 }
 
 /// A state of either model, and where to find it in both.

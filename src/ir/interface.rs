@@ -47,6 +47,18 @@ impl Function {
         self.specializations.values()
     }
 
+    /// A name that no value of any of the function's bodies has: `base`, or `base_1`, `base_2` and so
+    /// on.
+    pub fn fresh_name(&self, base: &str) -> String {
+        let mut name = base.to_owned();
+        let mut number = 0;
+        while self.bodies().any(|body| body.names.contains(&name)) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        name
+    }
+
     fn position(&self, name: &str) -> Result<usize, InterfaceError> {
         let mut inputs = self.inputs.iter();
         inputs

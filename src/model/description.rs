@@ -26,6 +26,8 @@ pub struct FunctionInterface {
     pub outputs: Vec<Feature>,
     /// States in the order of the description.
     pub states: Vec<Feature>,
+    /// The outputs that are a classifier's, by name: the class and the probabilities.
+    pub predicted: Vec<String>,
 }
 
 /// An input, output or state.
@@ -80,6 +82,10 @@ impl Interface {
                     inputs: features(&description.input),
                     outputs: features(&description.output),
                     states: features(&description.state),
+                    predicted: predicted(
+                        &description.predicted_feature_name,
+                        &description.predicted_probabilities_name,
+                    ),
                 }],
                 default_function: "main".to_owned(),
             };
@@ -93,6 +99,10 @@ impl Interface {
                     inputs: features(&function.input),
                     outputs: features(&function.output),
                     states: features(&function.state),
+                    predicted: predicted(
+                        &function.predicted_feature_name,
+                        &function.predicted_probabilities_name,
+                    ),
                 })
                 .collect(),
             default_function: description.default_function_name.clone(),
@@ -166,6 +176,12 @@ fn same_names(a: &[String], b: &[String]) -> bool {
         names
     };
     sorted(a) == sorted(b)
+}
+
+fn predicted(class: &str, probabilities: &str) -> Vec<String> {
+    let names = [class, probabilities].into_iter();
+    let names = names.filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 fn features(descriptions: &[spec::FeatureDescription]) -> Vec<Feature> {

@@ -327,6 +327,16 @@ impl Run<'_, '_> {
             return Ok((applied, Vec::new()));
         };
         let id = pass.meta().id;
+        if !self.manager.settings.interface_changes && pass.changes_interface(options)? {
+            let note = format!(
+                "{id}: what its options say of inputs and outputs is left out, as it changes the \
+                 interface; give --interface-changes"
+            );
+            if !self.outcome.notes.contains(&note) {
+                self.outcome.notes.push(note);
+            }
+            return Ok((applied, Vec::new()));
+        }
         if !self.stage.is_empty() {
             let note = format!(
                 "{id} skipped: the model is a pipeline, whose stages know each other's inputs and \

@@ -2,7 +2,7 @@
 
 use super::block::Block;
 use super::edit::{Edit, EditError};
-use super::meta::Meta;
+use super::meta::{Exactness, Meta};
 use super::options::{OptionError, OptionMap};
 use super::rule::{Found, Rule};
 use super::whole::WholeMatcher;
@@ -44,6 +44,14 @@ pub trait Pass: Sync {
     ) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
         let _ = options;
         Ok(None)
+    }
+
+    /// Whether what it does to whole programs changes the interface with these options, so that it is
+    /// only done where that is allowed. A pass whose exactness is `interface` does nothing at all
+    /// elsewhere.
+    fn changes_interface(&self, options: &OptionMap) -> Result<bool, OptionError> {
+        let _ = options;
+        Ok(self.meta().exactness == Exactness::Interface)
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn equivalent(
                 .and_then(|moved| outputs(case, after, function, &moved, precision))
                 .map_err(|error| format!("{place}: it runs before and not after: {error}"))?;
             let new = states::restored(new, function, &start.states, map)
-                .and_then(|new| originals(new, function, ports))
+                .and_then(|new| originals(&new, function, ports))
                 .map_err(|error| format!("{place}: {error}"))?;
             evaluated += 1;
             compare(&old, &new, exactness, sample, rounding)
@@ -144,19 +144,23 @@ fn outputs(
 
 /// The results under their names and in their shapes before the pass.
 fn originals(
-    results: BTreeMap<String, Tensor>,
+    results: &BTreeMap<String, Tensor>,
     function: &str,
     ports: &PortMap,
 ) -> Result<BTreeMap<String, Tensor>, String> {
-    let original = |(name, tensor): (String, Tensor)| {
-        let original = ports
-            .original(function, Direction::Output, &name)
-            .to_owned();
-        let port = ports.port(function, Direction::Output, &original);
-        let tensor = port.cut(&tensor).map_err(|error| error.to_string())?;
-        Ok((original, tensor))
-    };
-    results.into_iter().map(original).collect()
+    let mut originals = BTreeMap::new();
+    for name in results.keys() {
+        let original = ports.original(function, Direction::Output, name);
+        if !originals.contains_key(original) {
+            let port = ports.port(function, Direction::Output, original);
+            let tensor = port.restored(&mut |held| results.get(held).cloned());
+            originals.insert(
+                original.to_owned(),
+                tensor.map_err(|error| error.to_string())?,
+            );
+        }
+    }
+    Ok(originals)
 }
 
 /// What a call starts with.

@@ -1,18 +1,26 @@
 //! eliminate-concat: a concat goes where what reads it can read the operands.
 
+mod outputs;
 mod plan;
 
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use self::plan::{Plan, Step};
 use crate::analysis::joined::Joined;
 use crate::eval::fold;
 use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
-use crate::pass::options::{OptionError, OptionMap};
+use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
+<<<<<<< HEAD
     Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
     Rule, Severity, Target,
+=======
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable,
+    Target, Whole, WholeAttempt, WholeMatcher,
+>>>>>>> place2
 };
 
 /// The pass.
@@ -32,6 +40,7 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+<<<<<<< HEAD
 const CONCAT: Rule = Rule {
     id: "eliminate-concat",
     summary: "a concat of floats, which the private interface is reported to reject",
@@ -49,29 +58,67 @@ const CONCAT: Rule = Rule {
     severity: &[(Target::AneDirect, Severity::Error)],
     catalog: META.catalog,
 };
+=======
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct Options {
+    /// Whether an output that is a concat becomes several.
+    outputs: bool,
+}
+>>>>>>> place2
 
 impl Pass for EliminateConcat {
     fn meta(&self) -> &'static Meta {
         &META
     }
 
+<<<<<<< HEAD
     fn rules(&self) -> &'static [Rule] {
         &[CONCAT]
+=======
+    fn options(&self) -> OptionMap {
+        options::defaults::<Options>()
+>>>>>>> place2
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
-        crate::pass::options::none(META.id, options)?;
-        Ok(Box::new(Eliminate))
+        Ok(Box::new(Eliminate(options::read(META.id, options)?)))
+    }
+
+    fn whole_matcher(
+        &self,
+        options: &OptionMap,
+    ) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
+        let Options { outputs } = options::read(META.id, options)?;
+        Ok(outputs.then(|| Box::new(Outputs) as Box<dyn WholeMatcher>))
+    }
+
+    fn changes_interface(&self, options: &OptionMap) -> Result<bool, OptionError> {
+        let Options { outputs } = options::read(META.id, options)?;
+        Ok(outputs)
     }
 }
 
-struct Eliminate;
+struct Outputs;
+
+impl WholeMatcher for Outputs {
+    fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
+        let functions = whole.program.functions.iter();
+        functions
+            .flat_map(|(name, function)| outputs::attempts(whole, name, function))
+            .collect()
+    }
+}
+
+struct Eliminate(Options);
 
 impl Matcher for Eliminate {
     fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
-        let Some(concat) = block.op_of_type(node, "concat") else {
-            return Attempt::NoMatch;
+        let joined = match joined(block, node) {
+            Ok(joined) => joined,
+            Err(attempt) => return attempt,
         };
+<<<<<<< HEAD
         // Integers build shapes and indices.
         let dtype = block.dtype(ValueId::first(node));
         if !dtype.is_some_and(DType::is_float) {
@@ -111,9 +158,49 @@ fn eliminate(block: &Block<'_>, node: NodeId, concat: &Operation) -> Attempt {
         Ok(plan) => {
             let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
             Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
+=======
+        let outputs = self.0.outputs && block.outer.is_none();
+        match Plan::of(block, ValueId::first(node), &joined, outputs) {
+            // They are the matter of the other matcher, which has been asked before.
+            Ok(plan) if !plan.outputs.is_empty() => {
+                Attempt::missed(node, "it is an output of the block")
+            }
+            Ok(plan) => {
+                let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
+                let what = plan.what().unwrap_or_default();
+                Attempt::matched(what, move |edit| apply(edit, plan, &operands).map(|_| ()))
+            }
+            Err((at, why)) => Attempt::missed(at, why),
+>>>>>>> place2
         }
         Err((at, why)) => Attempt::missed(at, why),
     }
+}
+
+/// The places of the operands of a concat whose readers might do without it; otherwise how the
+/// attempt ends.
+fn joined(block: &Block<'_>, node: NodeId) -> Result<Joined, Attempt> {
+    let concat = block.op_of_type(node, "concat").ok_or(Attempt::NoMatch)?;
+    // Integers build shapes and indices.
+    if !block
+        .dtype(ValueId::first(node))
+        .is_some_and(DType::is_float)
+    {
+        return Err(Attempt::NoMatch);
+    }
+    if let Some(operands) = constants(block, concat) {
+        return Err(folded(block, node, concat, operands));
+    }
+    let missed = |why: &str| Attempt::missed(node, why);
+    if block.bool_or(concat, "interleave", false) != Some(false) {
+        return Err(missed("it interleaves its operands"));
+    }
+    let joined =
+        Joined::of(block, concat).ok_or_else(|| missed("the size of an operand is not known"))?;
+    if joined.operands.iter().any(|(_, begin, end)| begin == end) {
+        return Err(missed("an operand has no elements"));
+    }
+    Ok(joined)
 }
 
 /// The operands of a concat, if all of them are constants.
@@ -172,18 +259,29 @@ fn folded(block: &Block<'_>, node: NodeId, concat: &Operation, operands: Vec<&Va
     }
 }
 
+/// Outputs of the block, each with the values that it becomes.
+type MakesOutputs = Vec<(ValueId, Vec<ValueId>)>;
+
+/// What a plan changes when everything is made.
+#[derive(Default)]
+struct Changes {
+    replaced: Vec<(ValueId, ValueId)>,
+    bound: Vec<(NodeId, Vec<Binding>)>,
+    outputs: MakesOutputs,
+}
+
 /// Makes what a plan says: everything new first, so that nothing is replaced if something is refused.
-fn apply(edit: &mut Edit<'_>, plan: Plan, operands: &[ValueId]) -> Result<(), EditError> {
-    let mut replaced = Vec::new();
-    let mut bound = Vec::new();
-    make(edit, plan.steps, operands, &mut replaced, &mut bound)?;
-    for (old, new) in replaced {
+/// Gives what outputs are to become.
+fn apply(edit: &mut Edit<'_>, plan: Plan, operands: &[ValueId]) -> Result<MakesOutputs, EditError> {
+    let mut changes = Changes::default();
+    make(edit, plan.steps, operands, &mut changes)?;
+    for (old, new) in changes.replaced {
         edit.replace(old, new)?;
     }
-    for (node, bindings) in bound {
+    for (node, bindings) in changes.bound {
         edit.bind(node, "values", Some(bindings));
     }
-    Ok(())
+    Ok(changes.outputs)
 }
 
 /// Makes the operations of the steps for values in the place of the concat's operands.
@@ -191,22 +289,23 @@ fn make(
     edit: &mut Edit<'_>,
     steps: Vec<Step>,
     values: &[ValueId],
-    replaced: &mut Vec<(ValueId, ValueId)>,
-    bound: &mut Vec<(NodeId, Vec<Binding>)>,
+    changes: &mut Changes,
 ) -> Result<(), EditError> {
     for step in steps {
         match step {
-            Step::Sum { result, sum } => replaced.push((result, sum.make(edit, values)?)),
+            Step::Sum { result, sum } => changes.replaced.push((result, sum.make(edit, values)?)),
             Step::Slices(parts) => {
                 for (result, operand) in parts {
-                    replaced.extend(values.get(operand).map(|value| (result, *value)));
+                    let value = values.get(operand);
+                    changes.replaced.extend(value.map(|value| (result, *value)));
                 }
             }
+            Step::Output(value) => changes.outputs.push((value, values.to_vec())),
             Step::Join { node, value } => {
                 let own: Vec<Binding> = values.iter().copied().map(Binding::Value).collect();
                 // A concat may read this one more than once.
-                let bindings = match bound.iter().position(|(other, _)| *other == node) {
-                    Some(index) => bound.swap_remove(index).1,
+                let bindings = match changes.bound.iter().position(|(other, _)| *other == node) {
+                    Some(index) => changes.bound.swap_remove(index).1,
                     None => edit
                         .graph()
                         .op(node)
@@ -221,7 +320,7 @@ fn make(
                         vec![binding]
                     }
                 });
-                bound.push((node, bindings.collect()));
+                changes.bound.push((node, bindings.collect()));
             }
             Step::Each {
                 op_type,
@@ -235,7 +334,7 @@ fn make(
                     let node = edit.variadic_op(&op_type, arguments.clone())?;
                     results.push(ValueId::first(node));
                 }
-                make(edit, then, &results, replaced, bound)?;
+                make(edit, then, &results, changes)?;
             }
         }
     }

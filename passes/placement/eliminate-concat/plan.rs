@@ -72,6 +72,8 @@ const BINARY: [&str; 7] = ["add", "maximum", "minimum", "mul", "pow", "real_div"
 /// What becomes of the readers of a concat.
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
+    /// The outputs of the block that become several.
+    pub(super) outputs: Vec<ValueId>,
     operands: usize,
 }
 
@@ -83,6 +85,8 @@ pub(super) enum Step {
     Slices(Vec<(ValueId, usize)>),
     /// Another concat along the same axis reads the operands where it read this value.
     Join { node: NodeId, value: ValueId },
+    /// This output of the block becomes several.
+    Output(ValueId),
     /// An operation is made for each operand, and then its readers have their turn.
     Each {
         op_type: String,
@@ -96,15 +100,18 @@ pub(super) enum Step {
 type Obstacle = (NodeId, String);
 
 impl Plan {
-    /// A plan for everything that reads the result of a concat.
+    /// A plan for everything that reads the result of a concat. `outputs` says whether outputs of
+    /// the block may become several.
     pub(super) fn of(
         block: &Block<'_>,
         result: ValueId,
         joined: &Joined,
+        outputs: bool,
     ) -> Result<Self, Obstacle> {
         let mut search = Search {
             block,
             joined,
+            outputs: outputs.then(Vec::new),
             left: MAX_STEPS,
             taken: Vec::new(),
         };
@@ -114,12 +121,13 @@ impl Plan {
         }
         Ok(Self {
             steps,
+            outputs: search.outputs.unwrap_or_default(),
             operands: joined.operands.len(),
         })
     }
 
-    /// What the plan does, in one line.
-    pub(super) fn what(&self) -> String {
+    /// What the plan does with operations, in one line; nothing if there are only outputs.
+    pub(super) fn what(&self) -> Option<String> {
         let (mut products, mut slices, mut joins) = (0, 0, 0);
         let mut open: Vec<&Step> = self.steps.iter().collect();
         while let Some(step) = open.pop() {
@@ -127,8 +135,12 @@ impl Plan {
                 Step::Sum { .. } => products += 1,
                 Step::Slices(_) => slices += 1,
                 Step::Join { .. } => joins += 1,
+                Step::Output(_) => {}
                 Step::Each { then, .. } => open.extend(then),
             }
+        }
+        if products + slices + joins == 0 {
+            return None;
         }
         let mut words = Vec::new();
         let mut say = |count: usize, one: &str, many: &str| {
@@ -140,7 +152,7 @@ impl Plan {
         say(products, "product", "products");
         say(slices, "slice or split", "slices or splits");
         say(joins, "concat", "concats");
-        format!(
+        Some(format!(
             "{} {} the {} one by one",
             words.join(" and "),
             if products + slices + joins == 1 {
@@ -152,13 +164,39 @@ impl Plan {
                 1 => "operand".to_owned(),
                 many => format!("{many} operands"),
             }
-        )
+        ))
     }
+}
+
+/// Why a concat stays that is an output of this block.
+pub(super) fn is_output(block: &Block<'_>) -> String {
+    let option = "; with the option `outputs` each operand becomes one";
+    let option = if block.outer.is_none() { option } else { "" };
+    format!("it is an output of the block{option}")
+}
+
+/// The operand of which an operation computes each element from one element.
+pub(super) fn pointwise_operand(block: &Block<'_>, op: &Operation) -> Option<ValueId> {
+    let op_type = op.op_type();
+    let is_pointwise = [&POINTWISE[..], &MORE_POINTWISE, &CHANNELWISE]
+        .iter()
+        .any(|types| types.contains(&op_type));
+    if is_pointwise {
+        return op.value("x");
+    }
+    if !BINARY.contains(&op_type) {
+        return None;
+    }
+    let is_tensor = |value: &ValueId| block.tensor(*value).is_some_and(|ty| ty.rank != 0);
+    let mut operands = [op.value("x"), op.value("y")].into_iter().flatten();
+    operands.find(is_tensor)
 }
 
 struct Search<'a> {
     block: &'a Block<'a>,
     joined: &'a Joined,
+    /// The outputs found so far, if they may become several.
+    outputs: Option<Vec<ValueId>>,
     left: usize,
     /// Operands that take the name of an output; each can take one.
     taken: Vec<(ValueId, usize)>,
@@ -167,11 +205,19 @@ struct Search<'a> {
 impl Search<'_> {
     /// The steps for everything that reads a value.
     fn readers(&mut self, value: ValueId, depth: usize) -> Result<Vec<Step>, Obstacle> {
+        let mut steps = Vec::new();
         if self.block.graph.is_output(value) {
-            return Err((value.node, "it is an output of the block".to_owned()));
+            match &mut self.outputs {
+                Some(outputs) => outputs.push(value),
+                None => return Err((value.node, is_output(self.block))),
+            }
+            steps.push(Step::Output(value));
         }
         let mut users: Vec<NodeId> = Vec::new();
         for one in self.block.graph.uses(value) {
+            if matches!(one.slot, Slot::Output(_)) {
+                continue;
+            }
             if matches!(one.slot, Slot::Capture { .. }) {
                 return Err((one.user, "a nested block reads it".to_owned()));
             }
@@ -184,15 +230,14 @@ impl Search<'_> {
                 .ok_or_else(|| (value.node, "too many operations read it".to_owned()))?;
         }
         users.reverse();
-        users
-            .into_iter()
-            .map(|user| {
-                self.reader(user, value, depth).map_err(|why| match why {
-                    Stop::Here(why) => (user, why),
-                    Stop::There(obstacle) => obstacle,
-                })
-            })
-            .collect()
+        for user in users {
+            let step = self.reader(user, value, depth).map_err(|why| match why {
+                Stop::Here(why) => (user, why),
+                Stop::There(obstacle) => obstacle,
+            })?;
+            steps.push(step);
+        }
+        Ok(steps)
     }
 
     fn reader(&mut self, user: NodeId, value: ValueId, depth: usize) -> Result<Step, Stop> {

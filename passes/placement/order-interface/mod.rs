@@ -160,11 +160,7 @@ fn rename(
     }
     edit.note_ports(|map| {
         for (old, new) in pairs {
-            let port = Port {
-                name: new.clone(),
-                padding: Vec::new(),
-            };
-            map.note(function, direction, old, port);
+            map.note(function, direction, old, Port::named(new));
         }
     })
 }

@@ -263,8 +263,8 @@ fn pad(
     edit.description()
         .describe(function, side, &named.name, &ty)?;
     let port = Port {
-        name: named.name.clone(),
         padding,
+        ..Port::named(&named.name)
     };
     edit.note_ports(|map| map.note(function, direction, &named.name, port))
 }
