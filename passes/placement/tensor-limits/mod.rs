@@ -222,7 +222,11 @@ fn too_large(ty: &TensorType) -> Option<(usize, u64)> {
 }
 
 fn most(axis: usize, rank: usize) -> u64 {
-    if axis + 2 >= rank { MOST_OF_LAST_TWO } else { MOST }
+    if axis + 2 >= rank {
+        MOST_OF_LAST_TWO
+    } else {
+        MOST
+    }
 }
 
 impl Large<'_> {
