@@ -2,6 +2,8 @@
 
 use crate::pass::{Pass, Rule};
 
+#[path = "numerics/accumulator-range/mod.rs"]
+mod accumulator_range;
 #[path = "quantization/bad-scale/mod.rs"]
 mod bad_scale;
 #[path = "placement/cpu-op/mod.rs"]
@@ -56,8 +58,14 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/round-large/mod.rs"]
 mod round_large;
+#[path = "attention/runtime-trig/mod.rs"]
+mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "attention/sdpa-rank/mod.rs"]
+mod sdpa_rank;
+#[path = "attention/several-global-sdpa/mod.rs"]
+mod several_global_sdpa;
 #[path = "numerics/sink-attention-scale/mod.rs"]
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
@@ -90,6 +98,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_casts::FuseCasts,
     &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
+    &accumulator_range::AccumulatorRange,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
@@ -108,6 +117,9 @@ pub static ALL: &[&dyn Pass] = &[
     &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
+    &runtime_trig::RuntimeTrig,
+    &sdpa_rank::SdpaRank,
+    &several_global_sdpa::SeveralGlobalSdpa,
     &slice_queries::SliceQueries,
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
