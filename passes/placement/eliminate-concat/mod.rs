@@ -11,8 +11,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
-    Rule, Severity, Target,
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass,
+    Readable, Rule, Severity, Target,
 };
 
 /// The pass.
