@@ -142,7 +142,7 @@ fn singletons(block: &Block<'_>) -> Vec<(NodeId, Found)> {
     let ratio = row(ty).map_or(1, |row| row.div_ceil(ROW) * ROW / row.max(1));
     let more = match count {
         1 => String::new(),
-        _ => format!(", and {count} tensors are like it"),
+        _ => format!(", and {} more like it", count - 1),
     };
     let message = format!(
         "`{}` {} takes {ratio} times its size{more}",

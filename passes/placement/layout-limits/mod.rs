@@ -161,6 +161,6 @@ fn transpose(block: &Block<'_>, op: &Operation) -> Option<Found> {
     Some(TRANSPOSED_PAIRS.found(if both.iter().copied().eq(0..rank) {
         format!("it undoes the transpose `{name}`")
     } else {
-        format!("with the transpose `{name}` it is one of {both:?}")
+        format!("with the transpose `{name}` it is a single one by {both:?}")
     }))
 }

@@ -238,7 +238,7 @@ impl Large<'_> {
         };
         let more = match self.operations {
             0 | 1 => String::new(),
-            count => format!(", and {count} operations have such a tensor"),
+            count => format!("; {count} operations have such tensors"),
         };
         let found = DIM_LIMIT.found(format!(
             "dimension {} of `{}` {} is {limit}{more}",
