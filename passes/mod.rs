@@ -2,14 +2,28 @@
 
 use crate::pass::{Pass, Rule};
 
+#[path = "quantization/activation-quantization/mod.rs"]
+mod activation_quantization;
 #[path = "quantization/bad-scale/mod.rs"]
 mod bad_scale;
+#[path = "integrity/blob-integrity/mod.rs"]
+mod blob_integrity;
+#[path = "quantization/blockwise-scale/mod.rs"]
+mod blockwise_scale;
+#[path = "integrity/constant-output/mod.rs"]
+mod constant_output;
+#[path = "placement/conv-limits/mod.rs"]
+mod conv_limits;
 #[path = "placement/cpu-op/mod.rs"]
 mod cpu_op;
 #[path = "cleanup/dead-code/mod.rs"]
 mod dead_code;
 #[path = "cleanup/dedup-consts/mod.rs"]
 mod dedup_consts;
+#[path = "integrity/duplicate-weights/mod.rs"]
+mod duplicate_weights;
+#[path = "placement/element-types/mod.rs"]
+mod element_types;
 #[path = "placement/eliminate-concat/mod.rs"]
 mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
@@ -30,8 +44,20 @@ mod fuse_casts;
 mod fuse_conv_bias;
 #[path = "numerics/gelu-tanh/mod.rs"]
 mod gelu_tanh;
+#[path = "placement/image-scale/mod.rs"]
+mod image_scale;
+#[path = "placement/interface-layout/mod.rs"]
+mod interface_layout;
+#[path = "integrity/interface-mismatch/mod.rs"]
+mod interface_mismatch;
+#[path = "quantization/large-kernel-palette/mod.rs"]
+mod large_kernel_palette;
+#[path = "placement/layout-limits/mod.rs"]
+mod layout_limits;
 #[path = "placement/linear-to-conv/mod.rs"]
 mod linear_to_conv;
+#[path = "numerics/lost-guard/mod.rs"]
+mod lost_guard;
 #[path = "state/merge-states/mod.rs"]
 mod merge_states;
 #[path = "placement/name-immediates/mod.rs"]
@@ -44,14 +70,24 @@ mod order_interface;
 mod pad_states;
 #[path = "numerics/pow-to-mul/mod.rs"]
 mod pow_to_mul;
+#[path = "numerics/power-spectrum-log/mod.rs"]
+mod power_spectrum_log;
 #[path = "numerics/precise-silu/mod.rs"]
 mod precise_silu;
+#[path = "placement/program-size/mod.rs"]
+mod program_size;
 #[path = "cleanup/remove-noops/mod.rs"]
 mod remove_noops;
 #[path = "attention/rope-as-matmul/mod.rs"]
 mod rope_as_matmul;
+#[path = "numerics/round-large/mod.rs"]
+mod round_large;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "integrity/shape-mismatch/mod.rs"]
+mod shape_mismatch;
+#[path = "quantization/signed-affine/mod.rs"]
+mod signed_affine;
 #[path = "numerics/sink-attention-scale/mod.rs"]
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
@@ -68,8 +104,12 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "placement/tensor-limits/mod.rs"]
+mod tensor_limits;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
+#[path = "numerics/wide-reduction/mod.rs"]
+mod wide_reduction;
 #[path = "numerics/wide-topk-index/mod.rs"]
 mod wide_topk_index;
 
@@ -86,13 +126,17 @@ pub static ALL: &[&dyn Pass] = &[
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &gelu_tanh::GeluTanh,
+    &lost_guard::LostGuard,
     &pow_to_mul::PowToMul,
+    &power_spectrum_log::PowerSpectrumLog,
     &precise_silu::PreciseSilu,
+    &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
+    &wide_reduction::WideReduction,
     &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
@@ -100,16 +144,32 @@ pub static ALL: &[&dyn Pass] = &[
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
+    &conv_limits::ConvLimits,
     &cpu_op::CpuOp,
+    &element_types::ElementTypes,
     &eliminate_concat::EliminateConcat,
+    &image_scale::ImageScale,
+    &interface_layout::InterfaceLayout,
+    &layout_limits::LayoutLimits,
     &linear_to_conv::LinearToConv,
     &name_immediates::NameImmediates,
     &order_interface::OrderInterface,
+    &program_size::ProgramSize,
     &specialize_shapes::SpecializeShapes,
     &split_conv_bias::SplitConvBias,
     &split_wide_conv::SplitWideConv,
+    &tensor_limits::TensorLimits,
     &uniform_interface::UniformInterface,
+    &activation_quantization::ActivationQuantization,
     &bad_scale::BadScale,
+    &blockwise_scale::BlockwiseScale,
+    &large_kernel_palette::LargeKernelPalette,
+    &signed_affine::SignedAffine,
+    &blob_integrity::BlobIntegrity,
+    &constant_output::ConstantOutput,
+    &duplicate_weights::DuplicateWeights,
+    &interface_mismatch::InterfaceMismatch,
+    &shape_mismatch::ShapeMismatch,
 ];
 
 /// The pass with this id.

@@ -3,17 +3,21 @@
 //!
 //! The table is generated: `MILWRIGHT_UPDATE=1 cargo test --test pages` writes it anew.
 
+#[path = "passes/case.rs"]
+#[expect(dead_code, reason = "the harness of cases uses the rest")]
+mod case;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use case::Case;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
-use milwright::pass::options::OptionMap;
 use milwright::pass::{
     Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Rule, Settings, Severity, Silent,
-    Target, Whole, scan, verify,
+    Step, Target, Whole, scan, verify,
 };
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
@@ -188,18 +192,24 @@ fn the_program_on_the_page_of_every_check_has_the_findings_that_the_page_shows()
         let id = pass.meta().id;
         let example = section(pass.meta().page, "Example");
         let [source] = code_blocks(example, "mil").try_into().unwrap();
-        let parsed = text::parse(&source, id).unwrap();
-        let issues = verify::issues(&parsed.program);
+        // Comments say what is wrong with the program, as in a case.
+        let case = Case::read(&source, id, id).unwrap();
+        let mut issues = verify::issues(&case.program);
+        issues.retain(|issue| !case.issues.iter().any(|known| issue.contains(known)));
         assert!(issues.is_empty(), "{id}: {issues:?}");
-        let model = Model::for_reading(parsed.program, &Origin::default());
-        let parts = model.programs();
+        let model = Model::for_reading(case.program.clone(), &Origin::default());
+        let mut parts = model.programs();
+        case.describe(&mut parts[0].interface);
         let whole = Whole {
             program: parts[0].program,
             interface: &parts[0].interface,
             metadata: &model.user_defined(),
-            blobs: &NoBlobs,
+            blobs: &case.blobs,
         };
-        let hits = scan(*pass, &OptionMap::new(), &whole, "").unwrap();
+        let Some(Step::Pass { options, .. }) = case.pipeline.steps.first() else {
+            panic!("{id}: no pass");
+        };
+        let hits = scan(*pass, options, &whole, "").unwrap();
         let found: Vec<String> = hits
             .iter()
             .map(|hit| {

@@ -10,7 +10,11 @@
 //! - `// not evaluated: REASON`: the interpreter cannot run it on any sample of inputs;
 //! - `// in fp16: REASON`: a pass that only changes rounding is held to it in fp16 mode, as the
 //!   program rounds on purpose;
-//! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal.
+//! - `// blob FILE OFFSET: 00 3c …`: data of a weight file, in hexadecimal;
+//! - `// stored FILE: missing`, or `pointer`, or `// stored FILE OFFSET: fp16 4`: what a weight file is
+//!   that checks are to look at, without its data;
+//! - `// described FUNCTION inputs: x fp16 [1, 4]; …` (or `outputs`, `states`), or `// described
+//!   FUNCTION: nothing`: what the model's description says other than the program.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
 //! every other case must change. What the pass says and does is kept in

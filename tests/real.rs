@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use milwright::eval;
-use milwright::ir::{Binding, Graph, Program, Value};
+use milwright::ir::{Binding, Graph, Program, TensorType, Value};
 use milwright::pass::{Manager, Outcome, Pipeline, Readable, RemarkKind, Settings, Silent, verify};
 use milwright::passes;
 use milwright::source::ModelFile;
@@ -120,7 +120,7 @@ fn near_misses_of_the_pipeline_for_the_private_interface_are_those_known() {
 fn infinities(graph: &Graph, file: &ModelFile) -> [usize; 2] {
     let mut counts = [0, 0];
     let infinite = |value: &Value| -> usize {
-        let is_small = value.tensor_type().and_then(|ty| ty.elements());
+        let is_small = value.tensor_type().and_then(TensorType::elements);
         if is_small.is_none_or(|elements| elements > 1 << 20) {
             return 0;
         }

@@ -153,6 +153,17 @@ pub(super) struct LintArgs {
     /// Write what is found as the known findings, and end with status 0.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "baseline"])]
     pub(super) write_baseline: Option<PathBuf>,
+    /// Show where the operations of each function are expected to run, an estimate.
+    #[arg(long)]
+    pub(super) placement: bool,
+    /// A compute plan that a Mac made, as JSON, which goes before the estimate; docs/placement.md has
+    /// its form and a script that writes it.
+    #[arg(long, value_name = "FILE")]
+    pub(super) plan: Option<PathBuf>,
+    /// End with status 1 if a smaller share of a function's operations is expected on the Neural Engine,
+    /// from 0 to 1.
+    #[arg(long, value_name = "X", value_parser = fraction)]
+    pub(super) assert_ane_fraction: Option<f64>,
 }
 
 /// Who runs the program.
@@ -515,4 +526,12 @@ pub(super) struct BisectArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t = ResultFormat::Full)]
     pub(super) format: ResultFormat,
+}
+
+/// A number from 0 to 1.
+fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        _ => Err("not a number from 0 to 1".to_owned()),
+    }
 }

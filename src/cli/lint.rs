@@ -10,7 +10,8 @@ use super::args::{FailOn, LintArgs, LintFormat, TargetArg};
 use super::fix;
 use super::output::{Output, count};
 use super::with_path;
-use crate::lint::render::{Linted, concise, full, github, json, sarif, table};
+use crate::lint::placement::{Placement, Plan, estimate};
+use crate::lint::render::{Linted, concise, full, github, json, placement, sarif, table};
 use crate::lint::{Baseline, Config, Linter, Report, Request, Selection, Setup, Summary};
 use crate::pass::{Severity, Target};
 use crate::passes;
@@ -66,7 +67,9 @@ pub(super) fn run(args: &LintArgs, output: &Output) -> anyhow::Result<ExitCode> 
     if let Some(path) = &args.write_baseline {
         return write_baseline(&subjects, path, output);
     }
-    show(&subjects, args, output)?;
+    let plan = args.plan.as_deref().map(Plan::read).transpose()?;
+    let placements = placements(&subjects, plan.as_ref(), args, output);
+    show(&subjects, &placements, args, output)?;
     let mut total = Summary::default();
     for subject in &subjects {
         let summary = subject.report.summary();
@@ -81,7 +84,9 @@ pub(super) fn run(args: &LintArgs, output: &Output) -> anyhow::Result<ExitCode> 
         FailOn::Info => Some(Severity::Info),
         FailOn::Never => None,
     };
+    let is_off_the_ane = falls_short(&placements, args, output);
     Ok(match threshold {
+        _ if is_off_the_ane => ExitCode::from(FOUND),
         Some(threshold) if total.at_least(threshold) > 0 => ExitCode::from(FOUND),
         _ => ExitCode::SUCCESS,
     })
@@ -177,7 +182,56 @@ fn write_baseline(subjects: &[Subject], path: &Path, output: &Output) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(subjects: &[Subject], args: &LintArgs, output: &Output) -> anyhow::Result<()> {
+/// Where the operations of each model run, if that is asked for.
+fn placements(
+    subjects: &[Subject],
+    plan: Option<&Plan>,
+    args: &LintArgs,
+    output: &Output,
+) -> Vec<Vec<Placement>> {
+    if !args.placement && plan.is_none() && args.assert_ane_fraction.is_none() {
+        return Vec::new();
+    }
+    let of_model = |subject: &Subject| -> Vec<Placement> {
+        let parts = subject.file.model.programs();
+        let of_part = parts
+            .iter()
+            .map(|part| estimate(part.program, &part.stage, plan));
+        of_part.flatten().collect()
+    };
+    let placements: Vec<Vec<Placement>> = subjects.iter().map(of_model).collect();
+    let measured = placements.iter().flatten().map(|placed| placed.measured);
+    if plan.is_some() && measured.sum::<usize>() == 0 {
+        output.warning("the plan has no operation of the model: it is of another one");
+    }
+    placements
+}
+
+/// Whether a function has less on the Neural Engine than it must.
+fn falls_short(placements: &[Vec<Placement>], args: &LintArgs, output: &Output) -> bool {
+    let Some(least) = args.assert_ane_fraction else {
+        return false;
+    };
+    let mut falls_short = false;
+    for placed in placements.iter().flatten() {
+        let share = placed.ane_fraction();
+        if share < least {
+            falls_short = true;
+            output.warning(&format!(
+                "function `{}`: {share:.3} of the operations are expected on the Neural Engine, less than {least}",
+                placed.function
+            ));
+        }
+    }
+    falls_short
+}
+
+fn show(
+    subjects: &[Subject],
+    placements: &[Vec<Placement>],
+    args: &LintArgs,
+    output: &Output,
+) -> anyhow::Result<()> {
     let models: Vec<Linted<'_>> = subjects
         .iter()
         .map(|subject| Linted {
@@ -225,6 +279,12 @@ fn show(subjects: &[Subject], args: &LintArgs, output: &Output) -> anyhow::Resul
                 }
                 table::write(&mut out, rows)?;
             }
+        }
+        for (linted, placed) in models.iter().zip(placements) {
+            if models.len() > 1 {
+                writeln!(out, "{}:", linted.path.display())?;
+            }
+            placement::write(&mut out, placed)?;
         }
     }
     out.flush()?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::args::OptimizeArgs;
 use super::output::{Output, count, plural};
-use crate::ir::Content;
+use crate::ir::{Content, TensorType};
 use crate::model::Model;
 use crate::pass::{Outcome, PassRun};
 
@@ -26,7 +26,7 @@ impl Size {
         let (mut stored, mut made) = (BTreeSet::new(), BTreeSet::new());
         let mut weights = 0;
         model.for_each_blob(|value| {
-            let bytes = value.tensor_type().and_then(|ty| ty.packed_bytes());
+            let bytes = value.tensor_type().and_then(TensorType::packed_bytes);
             let is_first = match &value.content {
                 Content::Blob(blob) => stored.insert((blob.file.clone(), blob.offset)),
                 Content::New(new) => made.insert(new.bytes.as_ptr() as usize),

@@ -26,8 +26,8 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let weights = std::sync::Arc::clone(file.weights());
     let manager = Manager::new(passes::ALL, Settings::default());
     let mut remarks = Vec::new();
-    for part in file.model.parts_mut() {
-        remarks.extend(manager.report(id, options, part, weights.as_ref())?);
+    for mut part in file.model.parts_mut() {
+        remarks.extend(manager.report(id, options, &mut part, weights.as_ref())?);
     }
     if let Some(op) = &args.op {
         let exists = file

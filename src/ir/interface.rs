@@ -122,7 +122,7 @@ impl Function {
                 body.graph.rename(ValueId::first(node), new.to_owned());
             }
         }
-        self.inputs[index].name = new.to_owned();
+        new.clone_into(&mut self.inputs[index].name);
         Ok(())
     }
 

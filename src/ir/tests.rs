@@ -409,23 +409,47 @@ fn fresh_names_are_identifiers_that_nobody_has() {
 }
 
 mod interface {
+    use std::collections::BTreeMap;
+
     use super::super::*;
 
     /// `main(x, y) { z = add(x, y) } -> (z)`, for two opsets.
     fn program() -> Program {
-        let text = |opset: &str| {
-            format!(
-                "program(1.3)\n{{\n    func main<{opset}>(tensor<fp16, [2]> x, tensor<fp16, [2]> y) {{\n        \
-                 tensor<fp16, [2]> z = add(x = x, y = y);\n    }} -> (z);\n}}\n"
-            )
+        let ty = ValueType::Tensor(TensorType::fixed(DType::Float16, &[2]));
+        let named = |name: &str| NamedType {
+            name: name.to_owned(),
+            ty: Some(ty.clone()),
         };
-        let parse = |opset| crate::text::parse(&text(opset), "test").unwrap().program;
-        let mut program = parse("ios18");
-        let mut other = parse("ios17");
-        let main = program.functions.get_mut("main").unwrap();
-        let other = other.functions.get_mut("main").unwrap();
-        main.specializations.append(&mut other.specializations);
-        program
+        let body = || {
+            let mut builder = BodyBuilder::new();
+            for name in ["x", "y"] {
+                builder.input(named(name), InputOrigin::Function).unwrap();
+            }
+            let argument = |name: &str| {
+                let binding = DraftBinding::Name(name.to_owned());
+                (name.to_owned(), vec![binding])
+            };
+            let draft = OpDraft {
+                op_type: "add".to_owned(),
+                arguments: BTreeMap::from([argument("x"), argument("y")]),
+                results: vec![named("z")],
+                ..OpDraft::default()
+            };
+            builder.op(draft).unwrap();
+            builder.finish(&["z".to_owned()], BTreeMap::new()).unwrap()
+        };
+        let bodies = ["CoreML7", "CoreML8"].map(|opset| (opset.to_owned(), body()));
+        let main = Function {
+            inputs: vec![named("x"), named("y")],
+            opset: "CoreML8".to_owned(),
+            specializations: BTreeMap::from(bodies),
+            attributes: BTreeMap::new(),
+        };
+        Program {
+            version: 1,
+            functions: BTreeMap::from([("main".to_owned(), main)]),
+            ..Program::default()
+        }
     }
 
     fn inputs(program: &Program) -> Vec<Vec<String>> {

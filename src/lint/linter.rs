@@ -177,8 +177,11 @@ impl<'p> Linter<'p> {
                 blobs: file.weights().as_ref(),
             };
             for pass in self.passes {
-                let is_wanted =
-                    |rule: &Rule| setup.wants(rule) || (self.catalog && !rule.catalog.is_empty());
+                let is_wanted = |rule: &Rule| {
+                    // What is silent for the target is not looked for: that may need weights.
+                    let speaks = setup.wants(rule) && rule.severity_for(setup.target).is_some();
+                    speaks || (self.catalog && !rule.catalog.is_empty())
+                };
                 if !pass.rules().iter().any(is_wanted) {
                     continue;
                 }

@@ -19,6 +19,7 @@ mod finding;
 mod glob;
 mod linter;
 mod orion;
+pub mod placement;
 pub mod render;
 mod selector;
 

@@ -1,7 +1,9 @@
 //! What a rewrite works with: makes operations with inferred types and puts values in place.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::block::Blobs;
 use crate::ir::{
     Attributes, Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType,
 };
@@ -27,17 +29,25 @@ pub enum EditError {
     /// A number cannot be a constant of this type.
     #[error("no constant of type {0} can be made from a number")]
     Constant(DType),
+    /// The data of a constant is in a weight file that is not there.
+    #[error("the data of a constant cannot be read")]
+    Unreadable,
 }
 
 /// Makes one rewrite.
 pub struct Edit<'a> {
     rewriter: Rewriter<'a>,
     opset: Opset,
+    blobs: &'a dyn Blobs,
 }
 
 impl<'a> Edit<'a> {
-    pub(super) fn new(rewriter: Rewriter<'a>, opset: Opset) -> Self {
-        Self { rewriter, opset }
+    pub(super) fn new(rewriter: Rewriter<'a>, opset: Opset, blobs: &'a dyn Blobs) -> Self {
+        Self {
+            rewriter,
+            opset,
+            blobs,
+        }
     }
 
     pub(super) fn has_changed(&self) -> bool {
@@ -51,6 +61,19 @@ impl<'a> Edit<'a> {
     /// The graph as it is now.
     pub fn graph(&self) -> &Graph {
         self.rewriter.graph()
+    }
+
+    /// The packed bytes of a constant tensor. A rewrite reads large weights here and not before, as a
+    /// report makes no rewrite.
+    pub fn bytes<'v>(&self, value: &'v Value) -> Result<Cow<'v, [u8]>, EditError>
+    where
+        'a: 'v,
+    {
+        let bytes = match value.blob() {
+            Some(blob) => self.blobs.bytes(blob).map(Cow::Borrowed),
+            None => value.tensor_bytes(),
+        };
+        bytes.ok_or(EditError::Unreadable)
     }
 
     /// Makes an operation with one binding for each parameter; gives its first result.

@@ -191,7 +191,7 @@ impl<'a> Manager<'a> {
         &self,
         id: &str,
         options: &OptionMap,
-        part: PartMut<'_>,
+        part: &mut PartMut<'_>,
         blobs: &dyn Blobs,
     ) -> Result<Vec<Remark>, OptionError> {
         let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
@@ -592,7 +592,7 @@ impl<'a> Sweep<'a> {
                 };
                 let id = self.pass.meta().id;
                 let rewriter = Rewriter::new(graph, names, id, node, is_erasable);
-                let mut edit = Edit::new(rewriter, opset);
+                let mut edit = Edit::new(rewriter, opset, self.blobs);
                 let result = (found.apply)(&mut edit);
                 // Each step of a rewrite keeps the meaning, so what a later step refuses leaves a
                 // valid program, and what was done counts.

@@ -326,7 +326,7 @@ fn a_report_finds_what_a_run_would_rewrite_and_changes_nothing() {
         .report(
             "there",
             &OptionMap::new(),
-            PartMut::alone(&mut program),
+            &mut PartMut::alone(&mut program),
             &NoBlobs,
         )
         .unwrap();

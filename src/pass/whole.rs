@@ -40,6 +40,31 @@ impl<'a> Whole<'a> {
             blobs: self.blobs,
         })
     }
+
+    /// Calls `visit` for every operation of a function, those of nested blocks after their owner.
+    pub fn for_each_op(&self, function: &str, visit: &mut dyn FnMut(&Block<'_>, NodeId)) {
+        fn walk(block: &Block<'_>, visit: &mut dyn FnMut(&Block<'_>, NodeId)) {
+            for (node, op) in block.graph.ops() {
+                visit(block, node);
+                for graph in op.blocks() {
+                    let inner = Block {
+                        graph,
+                        outer: Some(block),
+                        ..*block
+                    };
+                    walk(&inner, visit);
+                }
+            }
+        }
+        let Some(bodies) = self.program.functions.get(function) else {
+            return;
+        };
+        for opset in bodies.specializations.keys() {
+            if let Some(block) = self.block(function, opset) {
+                walk(&block, visit);
+            }
+        }
+    }
 }
 
 /// Looks for matches in a whole program.
@@ -155,6 +180,7 @@ pub enum WholeError {
 pub struct WholeEdit<'a> {
     program: &'a mut Program,
     description: &'a mut DescriptionMut<'a>,
+    blobs: &'a dyn Blobs,
     pass: &'static str,
 }
 
@@ -202,7 +228,7 @@ impl<'a> WholeEdit<'a> {
         anchor: NodeId,
         rewrite: impl FnOnce(&mut Edit<'_>) -> Result<T, EditError>,
     ) -> Result<T, WholeError> {
-        let pass = self.pass;
+        let (pass, blobs) = (self.pass, self.blobs);
         let parsed = Opset::parse(opset).ok_or_else(|| {
             WholeError::Other("the opset is newer than those milwright knows".to_owned())
         })?;
@@ -214,6 +240,7 @@ impl<'a> WholeEdit<'a> {
         let mut edit = Edit::new(
             Rewriter::new(graph, names, pass, anchor, is_erasable),
             parsed,
+            blobs,
         );
         let result = rewrite(&mut edit);
         edit.finish();
@@ -300,6 +327,7 @@ impl WholeSweep<'_> {
                     let result = apply(&mut WholeEdit {
                         program: &mut *program,
                         description: &mut description.reborrow(),
+                        blobs: self.blobs,
                         pass: self.pass,
                     });
                     match result {

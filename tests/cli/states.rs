@@ -265,7 +265,8 @@ fn function(name: &str, tokens: usize, layers: usize) -> String {
     for layer in 0..layers {
         write!(text, ", state<{all}> k_{layer}, state<{all}> v_{layer}").unwrap();
     }
-    text += &format!(
+    write!(
+        text,
         ") {{
     tensor<int32, [1]> count = const()[val = tensor<int32, [1]>([{tokens}])];
     tensor<int32, [2]> zeros = const()[val = tensor<int32, [2]>([0, 0])];
@@ -280,24 +281,25 @@ fn function(name: &str, tokens: usize, layers: usize) -> String {
     tensor<int32, [4]> begin = concat(axis = axis, interleave = no, values = (zeros, at, zero));
     tensor<int32, [4]> end = concat(axis = axis, interleave = no, values = (zeros, next, zero));
 "
-    );
+    )
+    .unwrap();
     let mut x = "x".to_owned();
     for layer in 0..layers {
         let factor = 0.75 + 0.25 * layer as f64;
-        text += &format!("    fp16 f_{layer} = const()[val = fp16({factor})];\n");
-        text += &format!("    {new} key_{layer} = mul(x = {x}, y = f_{layer});\n");
-        text += &format!("    {new} value_{layer} = tanh(x = {x});\n");
+        writeln!(text, "    fp16 f_{layer} = const()[val = fp16({factor})];").unwrap();
+        writeln!(text, "    {new} key_{layer} = mul(x = {x}, y = f_{layer});").unwrap();
+        writeln!(text, "    {new} value_{layer} = tanh(x = {x});").unwrap();
         for (state, update) in [("k", "key"), ("v", "value")] {
-            text += &format!(
-                "    {all} {state}h_{layer} = read_state(input = {state}_{layer});
+            write!(text, "    {all} {state}h_{layer} = read_state(input = {state}_{layer});
     {all} {state}u_{layer} = slice_update(begin = begin, end = end, begin_mask = open, end_mask = open,
         update = {update}_{layer}, x = {state}h_{layer});
     write_state(data = {state}u_{layer}, input = {state}_{layer});
     {all} {state}r_{layer} = read_state(input = {state}_{layer});
 "
-            );
+            )
+            .unwrap();
         }
-        text += &if layer == 0 {
+        let attention = if layer == 0 {
             format!(
                 "    {new} y_{layer} = scaled_dot_product_attention(attn_mask = mask, key = kr_{layer},
         query = {x}, value = vr_{layer});\n"
@@ -311,10 +313,11 @@ fn function(name: &str, tokens: usize, layers: usize) -> String {
     {new} y_{layer} = matmul(transpose_x = no, transpose_y = no, x = p_{layer}, y = vr_{layer});\n"
             )
         };
-        text += &format!("    {new} x_{layer} = add(x = {x}, y = y_{layer});\n");
+        text.push_str(&attention);
+        writeln!(text, "    {new} x_{layer} = add(x = {x}, y = y_{layer});").unwrap();
         x = format!("x_{layer}");
     }
-    text += &format!("}} -> ({x});\n");
+    writeln!(text, "}} -> ({x});").unwrap();
     text
 }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use milwright::ir::{BlobRef, Program};
+use milwright::ir::{BlobRef, DType, Program};
+use milwright::model::{Feature, Form, FunctionInterface, Interface};
+use milwright::package::weights::{BlobDType, WeightsError};
 use milwright::pass::{Blobs, Pipeline};
 use milwright::passes;
 use milwright::text::{Dialect, parse};
@@ -21,23 +23,91 @@ pub(crate) struct Case {
     /// Whether a pass that only changes rounding is held to it in fp16 instead of fp32.
     pub(crate) in_half: bool,
     pub(crate) blobs: Weights,
+    /// What the model's description says other than the program.
+    described: Vec<Described>,
+}
+
+/// What the description says of one side of a function; of none, that it does not have the function.
+struct Described {
+    function: String,
+    side: Option<String>,
+    features: Vec<Feature>,
 }
 
 /// Data of weight files, from comments.
 #[derive(Default)]
-pub(crate) struct Weights(BTreeMap<BlobRef, Vec<u8>>);
+pub(crate) struct Weights {
+    data: BTreeMap<BlobRef, Vec<u8>>,
+    /// What is known of files beyond the data.
+    files: BTreeMap<String, File>,
+}
+
+/// What a weight file is.
+enum File {
+    Missing,
+    Pointer,
+    /// The records in it, by offset.
+    Records(BTreeMap<u64, (BlobDType, u64)>),
+}
 
 impl Weights {
     /// All data, by where it is.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&BlobRef, &[u8])> {
-        self.0.iter().map(|(blob, bytes)| (blob, bytes.as_slice()))
+        self.data
+            .iter()
+            .map(|(blob, bytes)| (blob, bytes.as_slice()))
     }
 }
 
 impl Blobs for Weights {
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]> {
-        self.0.get(blob).map(Vec::as_slice)
+        self.data.get(blob).map(Vec::as_slice)
     }
+
+    fn check(&self, blob: &BlobRef, dtype: DType, elements: u64) -> Result<(), WeightsError> {
+        let BlobRef { file, offset } = blob.clone();
+        let records = match self.files.get(&file) {
+            None => return Ok(()),
+            Some(File::Missing) => return Err(WeightsError::Missing { file, offset }),
+            Some(File::Pointer) => return Err(WeightsError::LfsPointer { file, offset }),
+            Some(File::Records(records)) => records,
+        };
+        if !offset.is_multiple_of(64) {
+            return Err(WeightsError::Unaligned { file, offset });
+        }
+        let Some((stored, count)) = records.get(&offset).copied() else {
+            let found = 0;
+            return Err(WeightsError::BadSentinel {
+                file,
+                offset,
+                found,
+            });
+        };
+        let declared = blob_dtype(&dtype.word()).unwrap();
+        if stored != declared {
+            return Err(WeightsError::DTypeMismatch {
+                file,
+                offset,
+                stored,
+                declared,
+            });
+        }
+        if count != elements {
+            return Err(WeightsError::SizeMismatch {
+                file,
+                offset,
+                stored: count,
+                declared: elements,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn blob_dtype(word: &str) -> Option<BlobDType> {
+    BlobDType::ALL
+        .into_iter()
+        .find(|dtype| dtype.word() == word)
 }
 
 impl Case {
@@ -49,6 +119,7 @@ impl Case {
         let mut not_evaluated = None;
         let mut in_half = false;
         let mut blobs = Weights::default();
+        let mut descriptions = Vec::new();
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
                 break;
@@ -63,7 +134,12 @@ impl Case {
                 in_half = true;
             } else if let Some(text) = comment.strip_prefix("blob ") {
                 let (blob, bytes) = blob(text).ok_or_else(|| format!("not a blob: {comment}"))?;
-                blobs.0.insert(blob, bytes);
+                blobs.data.insert(blob, bytes);
+            } else if let Some(text) = comment.strip_prefix("stored ") {
+                stored(text, &mut blobs.files).ok_or_else(|| format!("not stored: {comment}"))?;
+            } else if let Some(text) = comment.strip_prefix("described ") {
+                let described = self::described(text);
+                descriptions.push(described.ok_or_else(|| format!("not described: {comment}"))?);
             } else if comment == "silent" {
                 silent = true;
             }
@@ -84,7 +160,36 @@ impl Case {
             not_evaluated,
             in_half,
             blobs,
+            described: descriptions,
         })
+    }
+
+    /// Lets a description say what the case's comments say.
+    pub(crate) fn describe(&self, interface: &mut Interface) {
+        for described in &self.described {
+            let name = &described.function;
+            let Some(side) = &described.side else {
+                interface
+                    .functions
+                    .retain(|function| function.name != *name);
+                continue;
+            };
+            let known = interface.functions.iter().position(|f| f.name == *name);
+            let index = known.unwrap_or_else(|| {
+                interface.functions.push(FunctionInterface {
+                    name: name.clone(),
+                    ..FunctionInterface::default()
+                });
+                interface.functions.len() - 1
+            });
+            let function = &mut interface.functions[index];
+            let features = match side.as_str() {
+                "inputs" => &mut function.inputs,
+                "outputs" => &mut function.outputs,
+                _ => &mut function.states,
+            };
+            features.clone_from(&described.features);
+        }
     }
 
     /// Whether the case must stay as it is.
@@ -111,4 +216,76 @@ fn blob(text: &str) -> Option<(BlobRef, Vec<u8>)> {
         .map(|pair| u8::from_str_radix(pair, 16).ok())
         .collect::<Option<_>>()?;
     Some((blob, bytes))
+}
+
+/// `FILE: missing`, `FILE: pointer`, or `FILE OFFSET: DTYPE ELEMENTS`.
+fn stored(text: &str, files: &mut BTreeMap<String, File>) -> Option<()> {
+    let (place, what) = text.split_once(": ")?;
+    let Some((file, offset)) = place.split_once(' ') else {
+        let file = match what.trim() {
+            "missing" => File::Missing,
+            "pointer" => File::Pointer,
+            _ => return None,
+        };
+        files.insert(place.to_owned(), file);
+        return Some(());
+    };
+    let (dtype, elements) = what.trim().split_once(' ')?;
+    let record = (blob_dtype(dtype)?, elements.parse().ok()?);
+    let known = files
+        .entry(file.to_owned())
+        .or_insert_with(|| File::Records(BTreeMap::new()));
+    match known {
+        File::Records(records) => records.insert(offset.parse().ok()?, record),
+        File::Missing | File::Pointer => return None,
+    };
+    Some(())
+}
+
+/// `FUNCTION: nothing`, or `FUNCTION inputs: NAME KIND; …`, or so for `outputs` or `states`, each kind
+/// in the words of [`Feature::kind`].
+fn described(text: &str) -> Option<Described> {
+    let (place, what) = text.split_once(':')?;
+    let what = what.trim();
+    let Some((function, side)) = place.split_once(' ') else {
+        return (what == "nothing").then(|| Described {
+            function: place.to_owned(),
+            side: None,
+            features: Vec::new(),
+        });
+    };
+    let parts = what
+        .split(';')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    Some(Described {
+        function: function.to_owned(),
+        side: Some(side.to_owned()),
+        features: parts.map(feature).collect::<Option<_>>()?,
+    })
+}
+
+fn feature(text: &str) -> Option<Feature> {
+    let (name, kind) = text.split_once(' ')?;
+    let sizes = kind.split_once('[')?.1.split_once(']')?.0;
+    let sizes = sizes.split(',').map(|size| size.trim().parse().ok());
+    let shape: Vec<usize> = sizes.collect::<Option<_>>()?;
+    let (mut ranges, mut shapes) = (Vec::new(), Vec::new());
+    if kind.ends_with("shapes in a range") {
+        ranges = shape.iter().map(|size| (*size, None)).collect();
+    }
+    if kind.ends_with("other shapes listed") {
+        shapes = vec![shape.clone(), shape.iter().map(|size| size * 2).collect()];
+    }
+    Some(Feature {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        form: Form::Array {
+            shape,
+            ranges,
+            shapes,
+            default: None,
+        },
+        is_optional: false,
+    })
 }

@@ -109,7 +109,8 @@ fn hits(case: &Case, pass: &dyn Pass, options: &OptionMap) -> Result<Vec<Hit>, S
     let model = Model::for_reading(case.program.clone(), &Origin::default());
     let metadata = model.user_defined();
     let mut hits = Vec::new();
-    for part in model.programs() {
+    for mut part in model.programs() {
+        case.describe(&mut part.interface);
         let whole = Whole {
             program: part.program,
             interface: &part.interface,

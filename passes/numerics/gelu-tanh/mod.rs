@@ -55,7 +55,10 @@ const GELU: Rule = Rule {
     help: "gelu-tanh writes it with tanh (form=primitive), or as the mode that is given.",
     evidence: META.evidence,
     sources: &["https://github.com/mechramc/Orion"],
-    severity: &[(Target::AneDirect, Severity::Error)],
+    severity: &[
+        (Target::CoreMl, Severity::Info),
+        (Target::AneDirect, Severity::Error),
+    ],
     catalog: META.catalog,
 };
 
@@ -109,12 +112,10 @@ impl Matcher for Gelu {
 /// What the linter says of a gelu; through Core ML only that its mode is not given.
 fn finding(op: &Operation) -> Found {
     if op.argument("mode").is_some() {
-        return GELU.found("`gelu` with a mode").parameter("mode");
+        let found = GELU.found("`gelu` with a mode").parameter("mode");
+        return found.severities(&[(Target::AneDirect, Severity::Error)]);
     }
-    GELU.found("`gelu` without a mode").severities(&[
-        (Target::CoreMl, Severity::Info),
-        (Target::AneDirect, Severity::Error),
-    ])
+    GELU.found("`gelu` without a mode")
 }
 
 impl Gelu {

@@ -3,10 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::norm::{self, Form, Found, Kind, Norm};
+use crate::analysis::range;
 use crate::ir::{Binding, DType, NodeId, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Found as Finding, Matcher, Meta, Pass, Rule,
+    Severity, Target,
+};
 
 mod step;
 
@@ -57,9 +61,64 @@ impl Default for Options {
 /// The largest k of the form `prescale`: 2^-14 is the smallest normal fp16 number.
 const MAX_BITS: u32 = 14;
 
+const RMSNORM_OVERFLOW: Rule = Rule {
+    id: "rmsnorm-overflow",
+    summary: "an RMS norm that squares fp16 numbers as they are",
+    why: "The square of 256 is infinite in fp16; the mean of the row is then infinite, its reciprocal \
+          root 0, and the whole row becomes 0, without a NaN to see. ANEMLL reports it of the Neural \
+          Engine (coremltools issue 2585), executorch of Llama 1B, whose text degenerates.",
+    help: "safe-rmsnorm writes it with layer_norm of x beside -x, or scales x first.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/apple/coremltools/issues/2585",
+        "https://github.com/pytorch/executorch/pull/19523",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
+const VARIANCE_OVERFLOW: Rule = Rule {
+    id: "variance-overflow",
+    summary: "a layer norm or group norm by hand that squares fp16 numbers as they are",
+    why: "The square of 256 is infinite in fp16; the variance is then infinite and the row becomes 0. \
+          MLX measured it of ±512 in half precision; nobody has published it of Core ML, where the \
+          pattern is the same.",
+    help: "safe-rmsnorm makes it one layer_norm.",
+    evidence: Evidence::Measured,
+    sources: &[
+        "https://github.com/ml-explore/mlx/issues/4228",
+        "https://github.com/neuroneural/brainchop-cli/pull/56",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
+const RMSNORM_RESCALE: Rule = Rule {
+    id: "rmsnorm-rescale",
+    summary: "an RMS norm of x/max|x| whose epsilon is not divided by the square of it",
+    why: "The epsilon in effect is e·max|x|², and a row of zeros is 0/0, NaN. coremltools writes \
+          torch.rms_norm so: 4 to 6 % in the L2 norm of the output of a model of 380 million \
+          parameters, even in fp32 on the CPU (coremltools issue 2821).",
+    help: "safe-rmsnorm makes it a norm with the epsilon that was asked for.",
+    evidence: Evidence::Measured,
+    sources: &[
+        "https://github.com/apple/coremltools/issues/2821",
+        "https://github.com/apple/coremltools/pull/2822",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: &[],
+};
+
+/// The smallest number whose square is infinite in fp16, as 65 520 and more are.
+const SQUARE_OVERFLOWS: f64 = 255.97;
+
 impl Pass for SafeRmsNorm {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[RMSNORM_OVERFLOW, RMSNORM_RESCALE, VARIANCE_OVERFLOW]
     }
 
     fn options(&self) -> OptionMap {
@@ -91,9 +150,23 @@ impl Matcher for Norms {
         match found.form {
             Form::Whole => Attempt::NoMatch,
             Form::Mirrored | Form::MaxScaled => Attempt::NoEffect,
-            Form::MaxScaledWrongly => self.rewrite(block, &found),
+            Form::MaxScaledWrongly => {
+                let finding = RMSNORM_RESCALE.found(format!(
+                    "{} is added to the mean of (x / max|x|)², as if x had not been divided",
+                    found
+                        .epsilon
+                        .map_or_else(|| "an epsilon".to_owned(), |e| format!("{e:.3e}")),
+                ));
+                self.rewrite(block, &found).with(finding)
+            }
             Form::Plain => match found.square {
-                Some((_, DType::Float16)) => self.rewrite(block, &found),
+                Some((_, DType::Float16)) => match self.rewrite(block, &found) {
+                    Attempt::NoEffect => Attempt::NoEffect,
+                    attempt => match overflow(block, &found) {
+                        Some(finding) => attempt.with(finding),
+                        None => attempt,
+                    },
+                },
                 Some((square, _)) => {
                     Attempt::missed(square, "the squares are fp32, where they do not overflow")
                 }
@@ -101,6 +174,23 @@ impl Matcher for Norms {
             },
         }
     }
+}
+
+/// What the linter says of a norm that squares in fp16; `None` if what it squares is known to be small.
+fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
+    if range::of(block, norm.centred).magnitude() < SQUARE_OVERFLOWS {
+        return None;
+    }
+    let dims = &block.tensor(norm.centred)?.dims;
+    let mut sizes = norm.axes.iter().map(|axis| dims.get(*axis)?.size());
+    let size = sizes.try_fold(1u64, |product, size| product.checked_mul(size?));
+    let row = size.map_or_else(String::new, |size| format!(" {size}"));
+    Some(match norm.kind {
+        Kind::Rms => RMSNORM_OVERFLOW.found(format!("averages{row} squares of fp16 in one row")),
+        Kind::Layer => VARIANCE_OVERFLOW.found(format!(
+            "averages{row} squared differences of fp16 in one row"
+        )),
+    })
 }
 
 impl Norms {

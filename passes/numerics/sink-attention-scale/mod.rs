@@ -7,7 +7,9 @@ use half::f16;
 use crate::ir::{Binding, DType, NodeId, Operation, ValueId, ValueType};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
+};
 
 /// The pass.
 pub(super) struct SinkAttentionScale;
@@ -26,9 +28,25 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const UNSCALED_LOGITS: Rule = Rule {
+    id: "unscaled-logits",
+    summary: "a product in fp16 that is scaled down after it, and may overflow before",
+    why: "On M2 Pro and M5 a product is infinite from about 32752 on (ANEForge issue 115). Scores of attention \
+          are usually far below, so this is something to know if a model gives infinities.",
+    help: "sink-attention-scale scales the queries instead.",
+    evidence: META.evidence,
+    sources: &["https://github.com/sbryngelson/ANEForge/issues/115"],
+    severity: Severity::Info.everywhere(),
+    catalog: &[],
+};
+
 impl Pass for SinkAttentionScale {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[UNSCALED_LOGITS]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -58,7 +76,23 @@ impl Matcher for Scale {
             Some((scores, block.uniform_of(op, scale)?.value))
         });
         match found {
-            Some((scores, number)) => sink(block, node, op, &scores, number),
+            Some((scores, number)) => {
+                let attempt = sink(block, node, op, &scores, number);
+                if block.dtype(scores.product) != Some(DType::Float16) {
+                    return attempt;
+                }
+                let verb = if op.op_type() == "mul" {
+                    "multiplied"
+                } else {
+                    "divided"
+                };
+                attempt.on_match(|| {
+                    UNSCALED_LOGITS.found(format!(
+                        "a product in fp16 is {verb} by {} after it",
+                        number as f32
+                    ))
+                })
+            }
             None => Attempt::NoMatch,
         }
     }

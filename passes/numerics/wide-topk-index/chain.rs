@@ -24,35 +24,50 @@ const MOVES: [&str; 11] = [
     "gather_nd",
 ];
 
-/// `cast(…(cast(x, int16)), int32)`: the same without the casts.
-pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt {
+/// What is wrong with a cast that narrows an index, if something reads it in the narrow type. (If
+/// nothing does, [`widen`] finds it where it is made wide again.)
+pub(super) fn narrowed(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<String> {
+    let result = ValueId::first(node);
+    let dtype = block.dtype(result)?;
+    let largest = largest(dtype).filter(|_| dtype != DType::Int32)?;
+    let last = last_of(block, op.value("x")?)?;
+    let is_read = block.graph.uses(result).any(|user| {
+        let reader = block.op(user.user).map(Operation::op_type);
+        !reader.is_some_and(|reader| reader == "cast" || MOVES.contains(&reader))
+    });
+    (is_read && last > largest)
+        .then(|| format!("indices up to {last} become {dtype}, which ends at {largest}"))
+}
+
+/// `cast(…(cast(x, int16)), int32)`: the same without the casts. Also says what is wrong with it.
+pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<(String, Attempt)> {
     let result = ValueId::first(node);
     let is = |value: ValueId, dtype: DType| block.dtype(value) == Some(dtype);
     let Some(mut value) = op.value("x").filter(|_| is(result, DType::Int32)) else {
-        return Attempt::NoMatch;
+        return None;
     };
     let Some(narrow) = block.dtype(value) else {
-        return Attempt::NoMatch;
+        return None;
     };
     if !matches!(
         narrow,
         DType::Int16 | DType::UInt16 | DType::Int8 | DType::UInt8
     ) {
-        return Attempt::NoMatch;
+        return None;
     }
     // From the last one to the first.
     let mut moves = Vec::new();
     let source = loop {
         let Some(inner) = block.op(value.node).filter(|_| moves.len() <= MAX_DEPTH) else {
-            return Attempt::NoMatch;
+            return None;
         };
         let Some(x) = inner.value("x").filter(|_| value.result == 0) else {
-            return Attempt::NoMatch;
+            return None;
         };
         match inner.op_type() {
             "cast" if is(x, DType::Int32) => break x,
             op_type if MOVES.contains(&op_type) && is(x, narrow) => moves.push(value.node),
-            _ => return Attempt::NoMatch,
+            _ => return None,
         }
         value = x;
     };
@@ -60,19 +75,21 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt 
         let op = block.op(*node);
         op.is_some_and(|op| op.op_type().starts_with("gather"))
     });
-    let what = match (last_of(block, source), largest(narrow)) {
-        (Some(last), Some(largest)) if last > largest => {
-            format!("indices up to {last} stay int32, not {narrow} for a while")
-        }
-        (None, Some(_)) if gathers && block.constant(source).is_none() => {
-            format!("numbers that are gathered stay int32, not {narrow} for a while")
-        }
-        _ => return Attempt::NoMatch,
+    let (found, what) = match (last_of(block, source), largest(narrow)) {
+        (Some(last), Some(largest)) if last > largest => (
+            format!("indices up to {last} went through {narrow}, which ends at {largest}"),
+            format!("indices up to {last} stay int32, not {narrow} for a while"),
+        ),
+        (None, Some(_)) if gathers && block.constant(source).is_none() => (
+            format!("int32 numbers went through {narrow} to be gathered"),
+            format!("numbers that are gathered stay int32, not {narrow} for a while"),
+        ),
+        _ => return None,
     };
     let mut steps = Vec::new();
     for node in moves.iter().rev() {
         let Some(op) = block.op(*node) else {
-            return Attempt::NoMatch;
+            return None;
         };
         // Only what moves is widened; indices of another gather stay.
         let reads_twice = op.arguments().iter().any(|argument| {
@@ -82,7 +99,8 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt 
                 })
         });
         if reads_twice {
-            return Attempt::missed(*node, "it reads the narrow numbers twice");
+            let attempt = Attempt::missed(*node, "it reads the narrow numbers twice");
+            return Some((found, attempt));
         }
         let arguments: BTreeMap<String, Vec<Binding>> = op
             .arguments()
@@ -92,9 +110,9 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt 
         steps.push((op.op_type().to_owned(), arguments));
     }
     let Some(ty) = block.graph.ty(result).cloned() else {
-        return Attempt::NoMatch;
+        return None;
     };
-    Attempt::matched(what, move |edit| {
+    let attempt = Attempt::matched(what, move |edit| {
         let mut new = source;
         for (op_type, mut arguments) in steps {
             arguments.insert("x".to_owned(), vec![Binding::Value(new)]);
@@ -104,7 +122,8 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt 
             edit.retype(new, ty);
         }
         edit.replace(result, new)
-    })
+    });
+    Some((found, attempt))
 }
 
 /// The largest number that a value can have, if it is an index along an axis of known length or a size.

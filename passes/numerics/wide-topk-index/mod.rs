@@ -3,7 +3,9 @@
 use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
+};
 
 mod chain;
 
@@ -24,9 +26,40 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const WIDE_TOPK_INDEX: Rule = Rule {
+    id: "wide-topk-index",
+    summary: "topk or argsort over an axis whose indices do not fit into the type that they have",
+    why: "coremltools makes the indices of topk uint16 without a look at the length of the axis, and \
+          the Neural Engine is said to have no others. With a vocabulary of 262144 a released model \
+          got 40156 for token 236764, 3 * 65536 less (CoreML-LLM).",
+    help: "wide-topk-index makes declared indices int32; in any case compare the indices with a \
+           search on the CPU, or use reduce_argmax.",
+    evidence: META.evidence,
+    sources: &["https://github.com/john-rocky/CoreML-LLM"],
+    severity: Severity::Error.everywhere(),
+    catalog: &[],
+};
+
+const NARROWED_INDEX: Rule = Rule {
+    id: "narrowed-index",
+    summary: "integers that may not fit are narrowed to 16 bits or less",
+    why: "A pass of coremltools narrows what gather reads and gives to int16, data as well as indices: \
+          numbers above 32767 come out as others (coremltools issue 2222, and still so in version 9.0). \
+          An index of argmax over a longer axis fares the same.",
+    help: "wide-topk-index keeps them int32.",
+    evidence: META.evidence,
+    sources: &["https://github.com/apple/coremltools/issues/2222"],
+    severity: Severity::Error.everywhere(),
+    catalog: &[],
+};
+
 impl Pass for WideTopkIndex {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[NARROWED_INDEX, WIDE_TOPK_INDEX]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -43,7 +76,13 @@ impl Matcher for Indices {
             return Attempt::NoMatch;
         };
         match op.op_type() {
-            "cast" => chain::widen(block, op, node),
+            "cast" => match chain::narrowed(block, op, node) {
+                Some(what) => NARROWED_INDEX.found(what).into(),
+                None => match chain::widen(block, op, node) {
+                    Some((what, attempt)) => attempt.with(NARROWED_INDEX.found(what)),
+                    None => Attempt::NoMatch,
+                },
+            },
             _ => declared(block, op, node),
         }
     }
@@ -108,10 +147,16 @@ fn declared(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt {
     }
     if dtype == DType::Int32 {
         let sorts = op.op_type() == "topk" || op.op_type() == "argsort";
-        if sorts && last.is_some_and(|last| last > 65_535) {
+        if let Some(last) = last.filter(|last| sorts && *last > 65_535) {
             let why = "its indices are int32 already; what hardware does with them inside is not \
                        a matter of types";
-            return Attempt::missed(node, why);
+            // Nothing is wrong with the program.
+            let found = WIDE_TOPK_INDEX
+                .found(format!(
+                    "its indices go up to {last}, beyond 16 bits; they are declared as int32"
+                ))
+                .severity(Severity::Warning);
+            return Attempt::missed(node, why).with(found);
         }
         return Attempt::NoMatch;
     }
@@ -125,6 +170,27 @@ fn declared(block: &Block<'_>, op: &Operation, node: NodeId) -> Attempt {
     if last <= largest {
         return Attempt::NoMatch;
     }
+    let rule = match op.op_type() {
+        "topk" => WIDE_TOPK_INDEX,
+        _ => NARROWED_INDEX,
+    };
+    let found = rule
+        .found(format!(
+            "its indices go up to {last}, and {dtype} ends at {largest}"
+        ))
+        .parameter(parameter);
+    widened(block, op, node, indices, (dtype, parameter, last)).with(found)
+}
+
+/// The same operation with int32 for its indices.
+fn widened(
+    block: &Block<'_>,
+    op: &Operation,
+    node: NodeId,
+    indices: ValueId,
+    (dtype, parameter, last): (DType, &'static str, u64),
+) -> Attempt {
+    let result = indices.result;
     let mut readers = Vec::new();
     for user in block.graph.uses(indices) {
         let Some(reader) = block.op(user.user) else {

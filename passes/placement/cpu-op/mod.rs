@@ -1,10 +1,10 @@
 //! cpu-op: operations that the Neural Engine has no form of.
 
-use crate::ir::NodeId;
+use crate::ir::{NodeId, Operation};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
+    Attempt, Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severity, Target,
 };
 
 /// The check.
@@ -41,6 +41,22 @@ const CPU_OP: Rule = Rule {
     catalog: &[],
 };
 
+const RUNTIME_GATHER: Rule = Rule {
+    id: "runtime-gather-nd",
+    summary: "a gather_nd or scatter_nd whose places are computed when the model runs",
+    why: "The Neural Engine returned nothing but zeros for such a gather_nd, where the CPU and the GPU \
+          returned the right numbers (CoreML-LLM's probe of Gemma 4's vision tower, one model).",
+    help: "Multiply by a mask, or slice at fixed places; else keep the model off the Neural Engine and \
+           compare its results.",
+    evidence: Evidence::Measured,
+    sources: &["https://github.com/john-rocky/CoreML-LLM"],
+    severity: &[
+        (Target::CoreMl, Severity::Warning),
+        (Target::AneDirect, Severity::Error),
+    ],
+    catalog: &[],
+};
+
 /// Operations that are reported to run on the CPU only, with what they are. Sources: the page.
 const OPERATIONS: [(&str, &str); 12] = [
     ("lstm", "a recurrent layer"),
@@ -63,7 +79,7 @@ impl Pass for CpuOp {
     }
 
     fn rules(&self) -> &'static [Rule] {
-        &[CPU_OP]
+        &[CPU_OP, RUNTIME_GATHER]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -73,15 +89,29 @@ impl Pass for CpuOp {
 }
 
 fn find(block: &Block<'_>, node: NodeId) -> Attempt {
-    let known = block.op(node).and_then(|op| {
-        OPERATIONS
-            .iter()
-            .find(|(op_type, _)| op.op_type() == *op_type)
+    let Some(op) = block.op(node) else {
+        return Attempt::NoMatch;
+    };
+    let mut operations = OPERATIONS.iter();
+    let known = operations.find(|(op_type, _)| op.op_type() == *op_type);
+    let on_cpu = known.map(|(op_type, what)| {
+        CPU_OP.found(format!("`{op_type}`, {what}, runs on the CPU"))
     });
-    match known {
-        Some((op_type, what)) => CPU_OP
-            .found(format!("`{op_type}`, {what}, runs on the CPU"))
-            .into(),
-        None => Attempt::NoMatch,
+    Attempt::found(on_cpu.into_iter().chain(runtime_gather(block, op)))
+}
+
+fn runtime_gather(block: &Block<'_>, op: &Operation) -> Option<Found> {
+    if !["gather_nd", "scatter_nd"].contains(&op.op_type()) {
+        return None;
     }
+    let indices = op.value("indices")?;
+    if block.constant(indices).is_some() {
+        return None;
+    }
+    let found = RUNTIME_GATHER.found(format!(
+        "`{}` at the places in `{}`, which is computed",
+        op.op_type(),
+        block.graph.name(indices)
+    ));
+    Some(found.parameter("indices"))
 }

@@ -14,8 +14,13 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
+<<<<<<< HEAD
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
+    Rule, Severity, Target,
+=======
     Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable,
     Target, Whole, WholeAttempt, WholeMatcher,
+>>>>>>> place2
 };
 
 /// The pass.
@@ -35,20 +40,45 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+<<<<<<< HEAD
+const CONCAT: Rule = Rule {
+    id: "eliminate-concat",
+    summary: "a concat of floats, which the private interface is reported to reject",
+    why: "Orion's seven training kernels with concat were rejected by the private interface's compiler, \
+          and the one without was not (row 1). maderix/ANE compiles the same kernels with every argument \
+          bound to a named const, so that it may be the spelling. Core ML runs concat on the Neural \
+          Engine.",
+    help: "eliminate-concat lets what reads it read the operands; or bind `axis` and `interleave` to \
+           named consts. Not for Core ML.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/mechramc/Orion",
+        "https://github.com/maderix/ANE",
+    ],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+=======
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct Options {
     /// Whether an output that is a concat becomes several.
     outputs: bool,
 }
+>>>>>>> place2
 
 impl Pass for EliminateConcat {
     fn meta(&self) -> &'static Meta {
         &META
     }
 
+<<<<<<< HEAD
+    fn rules(&self) -> &'static [Rule] {
+        &[CONCAT]
+=======
     fn options(&self) -> OptionMap {
         options::defaults::<Options>()
+>>>>>>> place2
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -88,6 +118,47 @@ impl Matcher for Eliminate {
             Ok(joined) => joined,
             Err(attempt) => return attempt,
         };
+<<<<<<< HEAD
+        // Integers build shapes and indices.
+        let dtype = block.dtype(ValueId::first(node));
+        if !dtype.is_some_and(DType::is_float) {
+            return Attempt::NoMatch;
+        }
+        eliminate(block, node, concat).with(found(concat))
+    }
+}
+
+/// An error as it was reported, a warning in the spelling that others compile.
+fn found(concat: &Operation) -> Found {
+    let values = concat.argument("values");
+    let count = values.map_or(0, |values| values.bindings.len());
+    let found = CONCAT.found(format!("a concat of {count} operands"));
+    let mut parameters = ["axis", "interleave"].into_iter();
+    if parameters.all(|parameter| concat.value(parameter).is_some()) {
+        found.severities(&[(Target::AneDirect, Severity::Warning)])
+    } else {
+        found
+    }
+}
+
+fn eliminate(block: &Block<'_>, node: NodeId, concat: &Operation) -> Attempt {
+    if let Some(operands) = constants(block, concat) {
+        return folded(block, node, concat, operands);
+    }
+    if block.bool_or(concat, "interleave", false) != Some(false) {
+        return Attempt::missed(node, "it interleaves its operands");
+    }
+    let Some(joined) = Joined::of(block, concat) else {
+        return Attempt::missed(node, "the size of an operand is not known");
+    };
+    if joined.operands.iter().any(|(_, begin, end)| begin == end) {
+        return Attempt::missed(node, "an operand has no elements");
+    }
+    match Plan::of(block, ValueId::first(node), &joined) {
+        Ok(plan) => {
+            let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
+            Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
+=======
         let outputs = self.0.outputs && block.outer.is_none();
         match Plan::of(block, ValueId::first(node), &joined, outputs) {
             // They are the matter of the other matcher, which has been asked before.
@@ -100,7 +171,9 @@ impl Matcher for Eliminate {
                 Attempt::matched(what, move |edit| apply(edit, plan, &operands).map(|_| ()))
             }
             Err((at, why)) => Attempt::missed(at, why),
+>>>>>>> place2
         }
+        Err((at, why)) => Attempt::missed(at, why),
     }
 }
 

@@ -1,9 +1,11 @@
 //! name-immediates: parameters written as literals become named consts.
 
-use crate::ir::{Binding, NodeId};
+use crate::ir::{Binding, NodeId, Operation};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severity, Target,
+};
 
 /// The pass.
 pub(super) struct NameImmediates;
@@ -22,9 +24,26 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const LITERAL: Rule = Rule {
+    id: "name-immediates",
+    summary: "a parameter written as a literal",
+    why: "The private interface is reported to reject a matmul whose transpose flags are no named consts \
+          (Orion, row 12); programs that others have run with it name all of them. Core ML reads \
+          literals, and coremltools writes named consts.",
+    help: "name-immediates makes named consts of them.",
+    evidence: META.evidence,
+    sources: &["https://github.com/mechramc/Orion"],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+
 impl Pass for NameImmediates {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[LITERAL]
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -60,7 +79,7 @@ impl Matcher for Name {
         };
         if let Some(argument) = arguments.iter().find(|a| a.bindings.iter().any(untyped)) {
             let why = format!("the type of its `{}` is not known", argument.parameter);
-            return Attempt::missed(node, why);
+            return Attempt::missed(node, why).with(found(op));
         }
         let names: Vec<String> = arguments
             .iter()
@@ -84,5 +103,28 @@ impl Matcher for Name {
             }
             Ok(())
         })
+        .with(found(op))
     }
+}
+
+fn found(op: &Operation) -> Found {
+    let literals = op.arguments().iter().filter(|argument| {
+        let mut bindings = argument.bindings.iter();
+        bindings.any(|binding| matches!(binding, Binding::Immediate(_)))
+    });
+    let names: Vec<String> = literals.map(|a| format!("`{}`", a.parameter)).collect();
+    let of = format!("{} of `{}`", names.join(", "), op.op_type());
+    match (op.op_type(), names.len()) {
+        // The report is about these.
+        ("matmul", 1) => LITERAL.found(format!("{of} is a literal")),
+        ("matmul", _) => LITERAL.found(format!("{of} are literals")),
+        (_, 1) => warning(format!("{of} is a literal")),
+        _ => warning(format!("{of} are literals")),
+    }
+}
+
+fn warning(message: String) -> Found {
+    LITERAL
+        .found(message)
+        .severities(&[(Target::AneDirect, Severity::Warning)])
 }

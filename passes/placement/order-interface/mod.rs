@@ -6,7 +6,7 @@ use crate::model::Side;
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Evidence, Exactness, Family, Meta, Pass, Target, Whole, WholeAttempt, WholeEdit, WholeError,
+    Evidence, Exactness, Family, Meta, Pass, Rule, Severity, Target, Whole, WholeAttempt, WholeEdit, WholeError,
     WholeMatcher,
 };
 
@@ -27,9 +27,27 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const ORDER: Rule = Rule {
+    id: "order-interface",
+    summary: "inputs or outputs that are not in the alphabetical order of their names",
+    why: "The private interface takes surfaces in the alphabetical order of the names, whatever order \
+          the program declares: Orion's outputs q32, k32, v32 arrived as k32, q32, v32 (rows 3 and 19, \
+          tried with all orders of three inputs). Nothing complains, the numbers are others. Core ML \
+          binds by name.",
+    help: "order-interface gives them names in order; not for Core ML.",
+    evidence: META.evidence,
+    sources: &["https://github.com/mechramc/Orion"],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+
 impl Pass for OrderInterface {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[ORDER]
     }
 
     fn whole_matcher(
@@ -91,10 +109,15 @@ fn attempt(
         .iter()
         .zip(names.iter().skip(1))
         .find(|(a, b)| a > b)?;
-    let (what, letter) = match direction {
-        Direction::Input => ("input", 'i'),
-        Direction::Output => ("output", 'o'),
+    let (what, letter, row) = match direction {
+        Direction::Input => ("input", 'i', &["orion-19"]),
+        Direction::Output => ("output", 'o', &["orion-3"]),
     };
+    let mut found = ORDER.found(format!(
+        "{what} `{}` is declared before `{}`, and bound behind it",
+        first.0, first.1
+    ));
+    found.rule.catalog = row;
     let place = [function, first.1.as_str(), what];
     let width = (names.len() - 1).to_string().len();
     let pairs: Vec<(String, String)> = names
@@ -110,9 +133,10 @@ fn attempt(
     let list: Vec<&str> = pairs.iter().map(|(_, new)| new.as_str()).collect();
     let text = format!("the {what}s are called {}", list.join(", "));
     let function = function.to_owned();
-    Some(WholeAttempt::matched(place, text, move |edit| {
+    let attempt = WholeAttempt::matched(place, text, move |edit| {
         rename(edit, &function, direction, &pairs)
-    }))
+    });
+    Some(attempt.with(found))
 }
 
 fn rename(

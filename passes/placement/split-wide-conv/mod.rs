@@ -6,7 +6,9 @@ use crate::analysis::product::Product;
 use crate::ir::{Binding, NodeId, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
-use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
+use crate::pass::{
+    Attempt, Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severity, Target,
+};
 
 /// The pass.
 pub(super) struct SplitWideConv;
@@ -23,6 +25,22 @@ static META: Meta = Meta {
     default: false,
     after: &[],
     page: include_str!("README.md"),
+};
+
+const WIDE: Rule = Rule {
+    id: "split-wide-conv",
+    summary: "a product of very many input channels",
+    why: "The Neural Engine's compiler rejects a convolution of 32 000 input channels, in Orion's row 16 \
+          and in maderix/ANE, where as many output channels run. Its messages give 16 384 as the most \
+          that the last two dimensions may have.",
+    help: "split-wide-conv makes it a sum over groups of channels.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/mechramc/Orion",
+        "https://github.com/maderix/ANE",
+    ],
+    severity: Severity::Warning.everywhere(),
+    catalog: META.catalog,
 };
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -43,6 +61,10 @@ impl Default for Options {
 impl Pass for SplitWideConv {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[WIDE]
     }
 
     fn options(&self) -> OptionMap {
@@ -89,13 +111,19 @@ impl Matcher for Split {
             Ok(product) if product.size <= max => return Attempt::NoMatch,
             Ok(product) => product,
             Err(_) if declared.is_none() => return Attempt::NoMatch,
-            Err(why) => return Attempt::missed(node, why),
+            Err(why) => {
+                let found = declared.map(|size| found(op.op_type(), size));
+                let missed = Attempt::missed(node, why);
+                return found.into_iter().fold(missed, Attempt::with);
+            }
         };
+        let found = found(op.op_type(), product.size);
         let Some(starts) = i32::try_from(product.size)
             .ok()
             .map(|size| groups(size, product.size.div_ceil(max)))
         else {
-            return Attempt::missed(node, "it has more channels than an int32 can count");
+            return Attempt::missed(node, "it has more channels than an int32 can count")
+                .with(found);
         };
         let ends: Vec<u64> = starts
             .iter()
@@ -103,7 +131,7 @@ impl Matcher for Split {
             .collect();
         let sum = match product.sum(block, &ends) {
             Ok(sum) => sum,
-            Err(why) => return Attempt::missed(node, why),
+            Err(why) => return Attempt::missed(node, why).with(found),
         };
         let result = ValueId::first(node);
         let (rank, axis) = (dims.len(), product.axis);
@@ -129,7 +157,13 @@ impl Matcher for Split {
             let sum = sum.make(edit, &parts)?;
             edit.replace(result, sum)
         })
+        .with(found)
     }
+}
+
+fn found(op_type: &str, channels: u64) -> Found {
+    WIDE.found(format!("`{op_type}` of {channels} input channels"))
+        .parameter("x")
 }
 
 /// Begin and size of so many groups that are as equal as they can be; the first are the larger.

@@ -9,8 +9,8 @@ use crate::model::{Form, Side};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Edit, EditError, Evidence, Exactness, Family, Meta, Pass, Target, Whole, WholeAttempt,
-    WholeEdit, WholeError, WholeMatcher,
+    Edit, EditError, Evidence, Exactness, Family, Meta, Pass, Rule, Severity, Target, Whole,
+    WholeAttempt, WholeEdit, WholeError, WholeMatcher,
 };
 use crate::tensor::Tensor;
 
@@ -31,9 +31,30 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+const UNEQUAL: Rule = Rule {
+    id: "uniform-interface",
+    summary: "inputs, or outputs, of different sizes",
+    why: "The private interface fails with status 0x1d if the surfaces of the outputs are of different \
+          sizes (Orion, row 2), and the same is said of inputs (row 18), where others run inputs of \
+          unequal size. Core ML allocates for itself.",
+    help: "uniform-interface pads them to one size; or allocate all surfaces as large as the largest. \
+           Not for Core ML.",
+    evidence: META.evidence,
+    sources: &[
+        "https://github.com/mechramc/Orion",
+        "https://github.com/skyfallsin/apple-neural-engine-field-guide",
+    ],
+    severity: &[(Target::AneDirect, Severity::Error)],
+    catalog: META.catalog,
+};
+
 impl Pass for UniformInterface {
     fn meta(&self) -> &'static Meta {
         &META
+    }
+
+    fn rules(&self) -> &'static [Rule] {
+        &[UNEQUAL]
     }
 
     fn whole_matcher(
@@ -96,9 +117,9 @@ fn attempt(
     direction: Direction,
     places: Vec<Place>,
 ) -> Option<WholeAttempt> {
-    let what = match direction {
-        Direction::Input => "input",
-        Direction::Output => "output",
+    let (what, row) = match direction {
+        Direction::Input => ("input", &["orion-18"]),
+        Direction::Output => ("output", &["orion-2"]),
     };
     let first = places.first()?;
     let tensor = |place: &Place| {
@@ -117,19 +138,32 @@ fn attempt(
     if places.len() < 2 {
         return None;
     }
+    let in_bytes = |place: &Place| match bytes(place) {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => "an unknown size".to_owned(),
+    };
+    let mut found = UNEQUAL.found(format!(
+        "{what} `{}` has {}, and `{}` has {}",
+        first.named.name,
+        in_bytes(first),
+        odd.named.name,
+        in_bytes(odd)
+    ));
+    found.rule.catalog = row;
     let odd = odd.named.name.clone();
     let place = [function, odd.as_str(), what];
     match common(whole, function, direction, &places) {
-        Err(why) => Some(WholeAttempt::missed(place, why)),
+        Err(why) => Some(WholeAttempt::missed(place, why).with(found)),
         Ok((dtype, shape)) => {
             let text = format!("the {what}s become {dtype} {shape:?}");
             let function = function.to_owned();
-            Some(WholeAttempt::matched(place, text, move |edit| {
+            let attempt = WholeAttempt::matched(place, text, move |edit| {
                 for place in &places {
                     pad(edit, &function, direction, place, dtype, &shape)?;
                 }
                 Ok(())
-            }))
+            });
+            Some(attempt.with(found))
         }
     }
 }

@@ -4,6 +4,7 @@ mod body;
 mod wide;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
@@ -210,13 +211,16 @@ fn found(names: &str, ty: &TensorType) -> Found {
         type_text(&ty.clone().into(), Dialect::default())
     );
     if !odd.is_empty() {
-        message += &format!(" has {}, no power of two", odd.join(", "));
+        let _ = write!(message, " has {}, no power of two", odd.join(", "));
     }
     if sizes
         .last()
         .is_some_and(|last| !last.is_multiple_of(LAST_MULTIPLE))
     {
-        message += &format!("; the last dimension is no multiple of {LAST_MULTIPLE}");
+        let _ = write!(
+            message,
+            "; the last dimension is no multiple of {LAST_MULTIPLE}"
+        );
     }
     STATE_DIMS.found(message)
 }

@@ -1,10 +1,11 @@
-//! Findings as text: for people ([`full`], [`concise`], [`table`]) and for programs ([`json`],
+//! Findings as text: for people ([`full`], [`concise`], [`table`], [`placement`]) and for programs ([`json`],
 //! [`sarif`], [`github`]).
 
 pub mod concise;
 pub mod full;
 pub mod github;
 pub mod json;
+pub mod placement;
 pub mod sarif;
 pub mod table;
 
