@@ -7,7 +7,7 @@ use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
     Attempt, Block, Direction, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass,
-    Rule, Severity, Target,
+    Rule, Severities, Severity, Target,
 };
 
 /// The pass.
@@ -43,16 +43,24 @@ const POW: Rule = Rule {
     catalog: &[],
 };
 
+/// On the private interface `pow(x, −0.5)` is what runs, and `rsqrt` is reported to be refused.
+const INVERSE_ROOT: Severities = &[(Target::CoreMl, Severity::Warning)];
+
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Options {
     /// The largest integer exponent that is written as products.
     max_exponent: u32,
+    /// Whether −0.5 becomes `rsqrt`.
+    rsqrt: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_exponent: 4 }
+        Self {
+            max_exponent: 4,
+            rsqrt: true,
+        }
     }
 }
 
@@ -141,6 +149,9 @@ impl Powers {
             };
             return Attempt::missed(node, why);
         };
+        if form == Form::InverseRoot && !self.0.rsqrt {
+            return Attempt::missed(node, "it stays without the option `rsqrt`");
+        }
         // The root takes both; as a product the square would be hidden from it.
         if form == Form::Product(2) && is_under_root(block, ValueId::first(node)) {
             return Attempt::NoMatch;
@@ -227,7 +238,10 @@ fn rewrite(block: &Block<'_>, node: NodeId, base: ValueId, form: Form, found: &s
         Form::Quotient => format!("{found} becomes real_div(1, x)"),
         Form::Absolute => format!("{found} becomes abs(x)"),
     };
-    let finding = POW.found(found).parameter("y");
+    let mut finding = POW.found(found).parameter("y");
+    if form == Form::InverseRoot {
+        finding = finding.severities(INVERSE_ROOT);
+    }
     let rewrite = Attempt::matched(what, move |edit| {
         let new = match form {
             Form::Base if must_copy => edit.op("identity", &[("x", Binding::Value(base))])?,
