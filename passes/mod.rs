@@ -52,10 +52,14 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "state/shifted-state/mod.rs"]
+mod shifted_state;
 #[path = "numerics/sink-attention-scale/mod.rs"]
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
 mod slice_queries;
+#[path = "state/slice-updates/mod.rs"]
+mod slice_updates;
 #[path = "placement/specialize-shapes/mod.rs"]
 mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
@@ -68,6 +72,8 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "state/state-accesses/mod.rs"]
+mod state_accesses;
 #[path = "placement/uniform-interface/mod.rs"]
 mod uniform_interface;
 #[path = "numerics/wide-topk-index/mod.rs"]
@@ -100,6 +106,9 @@ pub static ALL: &[&dyn Pass] = &[
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
+    &shifted_state::ShiftedState,
+    &slice_updates::SliceUpdates,
+    &state_accesses::StateAccesses,
     &cpu_op::CpuOp,
     &eliminate_concat::EliminateConcat,
     &linear_to_conv::LinearToConv,

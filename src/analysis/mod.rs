@@ -14,6 +14,7 @@ pub mod repeat;
 pub mod residual;
 pub mod rotate;
 pub mod state;
+pub mod update;
 pub mod weight;
 
 #[cfg(test)]
