@@ -283,11 +283,14 @@ fn outputs(block: &Block<'_>) -> Vec<Found> {
             let other = uses
                 .find(|site| matches!(site.slot, Slot::Argument { .. }) && Some(site.user) != left);
             if let Some(other) = other {
+                let way = match value == *output {
+                    true => "is an output".to_owned(),
+                    false => format!("goes to the output `{}`", graph.name(*output)),
+                };
                 let message = format!(
-                    "`{}`, a part of `{}`, goes to the output `{}`, and `{}` uses it too",
+                    "`{}`, a part of `{}`, {way}, and `{}` uses it too",
                     graph.name(value),
                     graph.name(state),
-                    graph.name(*output),
                     block.label(other.user)
                 );
                 found.push(STATE_AND_OUTPUT.found(message).at(value.node));
