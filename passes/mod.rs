@@ -94,12 +94,16 @@ mod sdpa_rank;
 mod several_global_sdpa;
 #[path = "integrity/shape-mismatch/mod.rs"]
 mod shape_mismatch;
+#[path = "state/shifted-state/mod.rs"]
+mod shifted_state;
 #[path = "quantization/signed-affine/mod.rs"]
 mod signed_affine;
 #[path = "numerics/sink-attention-scale/mod.rs"]
 mod sink_attention_scale;
 #[path = "attention/slice-queries/mod.rs"]
 mod slice_queries;
+#[path = "state/slice-updates/mod.rs"]
+mod slice_updates;
 #[path = "placement/specialize-shapes/mod.rs"]
 mod specialize_shapes;
 #[path = "placement/split-conv-bias/mod.rs"]
@@ -112,6 +116,8 @@ mod stable_log_softmax;
 mod stable_logsumexp;
 #[path = "numerics/stable-softplus/mod.rs"]
 mod stable_softplus;
+#[path = "state/state-accesses/mod.rs"]
+mod state_accesses;
 #[path = "placement/tensor-limits/mod.rs"]
 mod tensor_limits;
 #[path = "placement/uniform-interface/mod.rs"]
@@ -156,6 +162,9 @@ pub static ALL: &[&dyn Pass] = &[
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,
     &pad_states::PadStates,
+    &shifted_state::ShiftedState,
+    &slice_updates::SliceUpdates,
+    &state_accesses::StateAccesses,
     &conv_limits::ConvLimits,
     &cpu_op::CpuOp,
     &element_types::ElementTypes,

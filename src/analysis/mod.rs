@@ -15,6 +15,7 @@ pub mod residual;
 pub mod rotate;
 pub mod state;
 pub mod survey;
+pub mod update;
 pub mod weight;
 
 #[cfg(test)]
