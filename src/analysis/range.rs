@@ -128,8 +128,13 @@ pub struct Ranges<'a> {
 
 /// The range of one value. Of the operations behind it 256 are looked at, the nearest first.
 pub fn of(block: &Block<'_>, value: ValueId) -> Range {
+    near(block, value, 256)
+}
+
+/// The range of one value, by so many of the operations behind it, the nearest first.
+pub fn near(block: &Block<'_>, value: ValueId, operations: usize) -> Range {
     let mut ranges = Ranges::new(*block);
-    ranges.left = 256;
+    ranges.left = operations;
     ranges.of(value)
 }
 

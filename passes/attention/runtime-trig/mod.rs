@@ -1,6 +1,6 @@
 //! runtime-trig: sine and cosine of positions, computed at run time.
 
-use crate::ir::{Binding, Node, NodeId, Operation, ValueId};
+use crate::ir::{Binding, DType, Node, NodeId, Operation, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
@@ -88,7 +88,7 @@ fn positions(block: &Block<'_>, angle: ValueId) -> Option<ValueId> {
         match op.op_type() {
             "cast" => {
                 let x = op.value("x")?;
-                if block.dtype(x).is_some_and(|dtype| dtype.is_int()) {
+                if block.dtype(x).is_some_and(DType::is_int) {
                     if block.constant(x).is_none() {
                         return Some(x);
                     }

@@ -146,17 +146,18 @@ fn judge(block: &Block<'_>, op: &Operation, site: &Site) -> Option<Found> {
     if effective >= SMALLEST_NORMAL {
         return None;
     }
+    let is_norm = site.kind == Kind::Norm || is_of_squares(block, operand);
     let range = match &added {
+        // Nothing bounds the squares of a norm from below but its epsilon.
+        _ if is_norm && op.op_type() != "batch_norm" => range::Range::ANY,
         // A root of it is larger, but 0 if what is subnormal is.
         Some(guard) => range::of(block, guard.value),
-        None if is_inside => range::Range::ANY,
         None => range::of(block, operand),
     };
     let is_away_from_zero = range.low >= SMALLEST_NORMAL || range.high <= -SMALLEST_NORMAL;
     if is_away_from_zero || is_told_elsewhere(block, op, site.kind) {
         return None;
     }
-    let is_norm = site.kind == Kind::Norm || is_of_squares(block, operand);
     // What a whole norm does inside is not known, and nobody has seen it fail with such an epsilon.
     if site.kind == Kind::Norm && effective >= SMALLEST {
         return None;

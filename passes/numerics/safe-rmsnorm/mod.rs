@@ -112,6 +112,9 @@ const RMSNORM_RESCALE: Rule = Rule {
 /// The smallest number whose square is infinite in fp16, as 65 520 and more are.
 const SQUARE_OVERFLOWS: f64 = 255.97;
 
+/// How many operations are looked at to find out how large x can be.
+const NEAR: usize = 16;
+
 impl Pass for SafeRmsNorm {
     fn meta(&self) -> &'static Meta {
         &META
@@ -178,7 +181,7 @@ impl Matcher for Norms {
 
 /// What the linter says of a norm that squares in fp16; `None` if what it squares is known to be small.
 fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
-    if range::of(block, norm.centred).magnitude() < SQUARE_OVERFLOWS {
+    if range::near(block, norm.centred, NEAR).magnitude() < SQUARE_OVERFLOWS {
         return None;
     }
     let dims = &block.tensor(norm.centred)?.dims;

@@ -43,12 +43,8 @@ pub(super) fn narrowed(block: &Block<'_>, op: &Operation, node: NodeId) -> Optio
 pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<(String, Attempt)> {
     let result = ValueId::first(node);
     let is = |value: ValueId, dtype: DType| block.dtype(value) == Some(dtype);
-    let Some(mut value) = op.value("x").filter(|_| is(result, DType::Int32)) else {
-        return None;
-    };
-    let Some(narrow) = block.dtype(value) else {
-        return None;
-    };
+    let mut value = op.value("x").filter(|_| is(result, DType::Int32))?;
+    let narrow = block.dtype(value)?;
     if !matches!(
         narrow,
         DType::Int16 | DType::UInt16 | DType::Int8 | DType::UInt8
@@ -58,12 +54,8 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<(
     // From the last one to the first.
     let mut moves = Vec::new();
     let source = loop {
-        let Some(inner) = block.op(value.node).filter(|_| moves.len() <= MAX_DEPTH) else {
-            return None;
-        };
-        let Some(x) = inner.value("x").filter(|_| value.result == 0) else {
-            return None;
-        };
+        let inner = block.op(value.node).filter(|_| moves.len() <= MAX_DEPTH)?;
+        let x = inner.value("x").filter(|_| value.result == 0)?;
         match inner.op_type() {
             "cast" if is(x, DType::Int32) => break x,
             op_type if MOVES.contains(&op_type) && is(x, narrow) => moves.push(value.node),
@@ -88,9 +80,7 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<(
     };
     let mut steps = Vec::new();
     for node in moves.iter().rev() {
-        let Some(op) = block.op(*node) else {
-            return None;
-        };
+        let op = block.op(*node)?;
         // Only what moves is widened; indices of another gather stay.
         let reads_twice = op.arguments().iter().any(|argument| {
             argument.parameter != "x"
@@ -109,9 +99,7 @@ pub(super) fn widen(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<(
             .collect();
         steps.push((op.op_type().to_owned(), arguments));
     }
-    let Some(ty) = block.graph.ty(result).cloned() else {
-        return None;
-    };
+    let ty = block.graph.ty(result).cloned()?;
     let attempt = Attempt::matched(what, move |edit| {
         let mut new = source;
         for (op_type, mut arguments) in steps {
