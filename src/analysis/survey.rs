@@ -56,7 +56,7 @@ pub fn grouped(findings: Vec<(NodeId, Found)>) -> Vec<(NodeId, Found)> {
     }
     let merged = groups.into_iter().map(|(node, mut found, more)| {
         if more > 0 {
-            found.message += &format!(", and {more} more like it");
+            found.message = format!("{}, and {more} more like it", found.message);
         }
         (node, found)
     });

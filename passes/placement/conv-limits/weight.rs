@@ -72,11 +72,10 @@ pub(super) fn notch(block: &Block<'_>, op: &Operation) -> Option<String> {
     }
     let shape = ty.shape()?;
     let (outputs, inputs, window) = match (op.op_type(), shape.as_slice()) {
-        ("matmul", [inputs, outputs]) => match block.bool_or(op, "transpose_y", false)? {
-            false => (*outputs, *inputs, 1),
-            true => (*inputs, *outputs, 1),
-        },
-        ("linear", [outputs, inputs]) => (*outputs, *inputs, 1),
+        ("matmul", [inputs, outputs]) if !block.bool_or(op, "transpose_y", false)? => {
+            (*outputs, *inputs, 1)
+        }
+        ("linear" | "matmul", [outputs, inputs]) => (*outputs, *inputs, 1),
         ("conv", [outputs, inputs, window @ ..]) => {
             let size = window
                 .iter()

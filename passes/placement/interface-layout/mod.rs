@@ -245,9 +245,10 @@ fn small(function: &str, what: &str, features: &[(&str, &TensorType)]) -> Option
     let is_small = |ty: &TensorType| ty.packed_bytes().is_some_and(|bytes| bytes < SMALLEST);
     let short: Vec<_> = features.iter().filter(|(_, ty)| is_short(ty)).collect();
     let small: Vec<_> = features.iter().filter(|(_, ty)| is_small(ty)).collect();
-    let (severities, few): (Severities, _) = match short.is_empty() {
-        false => (&[(Target::AneDirect, Severity::Warning)], short),
-        true => (&[(Target::AneDirect, Severity::Info)], small),
+    let (severities, few): (Severities, _) = if short.is_empty() {
+        (&[(Target::AneDirect, Severity::Info)], small)
+    } else {
+        (&[(Target::AneDirect, Severity::Warning)], short)
     };
     let (name, ty) = few.first()?;
     let bytes = match ty.packed_bytes() {

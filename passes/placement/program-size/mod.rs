@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ir::{BlobRef, Content, Function, Graph};
+use crate::ir::{BlobRef, Content, Function, Graph, TensorType};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
@@ -83,19 +83,19 @@ const MANY_COMPILES: usize = 100;
 #[serde(default, deny_unknown_fields)]
 struct Options {
     /// Operations that a function may have.
-    max_ops: usize,
+    most_ops: usize,
     /// MiB of weights that a function may have on iOS: 0.95 GiB, which Anemll has found to work.
-    max_mib: u64,
+    warning_mib: u64,
     /// MiB of weights that a function may have anywhere.
-    max_mib_anywhere: u64,
+    error_mib: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            max_ops: 3000,
-            max_mib: 972,
-            max_mib_anywhere: 2048,
+            most_ops: 3000,
+            warning_mib: 972,
+            error_mib: 2048,
         }
     }
 }
@@ -143,24 +143,25 @@ impl WholeMatcher for Size {
                 let (whole, part) = (bytes / GIB, bytes % GIB * 100 / GIB);
                 format!("it has {whole}.{part:02} GiB of weights")
             };
-            if mib >= self.0.max_mib_anywhere {
+            if mib >= self.0.error_mib {
                 let found = WEIGHT_SIZE.found(message()).severity(Severity::Error);
                 attempts.push(WholeAttempt::found(place, found));
-            } else if mib >= self.0.max_mib {
+            } else if mib >= self.0.warning_mib {
                 attempts.push(WholeAttempt::found(place, WEIGHT_SIZE.found(message())));
             }
             let count = operations(function);
-            if count > self.0.max_ops {
+            if count > self.0.most_ops {
                 let found = TOO_MANY_OPS.found(format!("it has {count} operations"));
                 attempts.push(WholeAttempt::found(place, found));
             }
         }
         let count = whole.program.functions.len();
         if count > 1 {
-            let severities: Severities = match count >= MANY_COMPILES {
-                true => Severity::Info.everywhere(),
+            let severities: Severities = if count >= MANY_COMPILES {
+                Severity::Info.everywhere()
+            } else {
                 // Through Core ML nobody has seen the limit with fewer.
-                false => &[(Target::AneDirect, Severity::Info)],
+                &[(Target::AneDirect, Severity::Info)]
             };
             let found = COMPILE_BUDGET.found(format!("it has {count} functions"));
             attempts.push(WholeAttempt::found(
@@ -179,7 +180,7 @@ fn weights(whole: &Whole<'_>) -> BTreeMap<String, Weights> {
     whole.program.for_each_value_at(&mut |place, value| {
         // What stands in the program itself is small.
         let bytes = match &value.content {
-            Content::Blob(_) => value.tensor_type().and_then(|ty| ty.packed_bytes()),
+            Content::Blob(_) => value.tensor_type().and_then(TensorType::packed_bytes),
             Content::New(new) => Some(new.bytes.len() as u64),
             _ => None,
         };

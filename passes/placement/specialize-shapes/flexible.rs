@@ -39,7 +39,7 @@ pub(super) fn found(whole: &Whole<'_>, name: &str, function: &Function) -> Optio
         return None;
     };
     let more = and_more(inputs.len());
-    let mut message = format!(
+    let message = format!(
         "input `{}` takes one of {} listed shapes{more}",
         first.name,
         shapes.len()
@@ -49,8 +49,7 @@ pub(super) fn found(whole: &Whole<'_>, name: &str, function: &Function) -> Optio
     if norms == 0 {
         return Some(FLEXIBLE_SHAPE.found(message).severity(Severity::Info));
     }
-    message += &format!(", and there are {norms} layer_norm");
-    Some(FLEXIBLE_SHAPE.found(message))
+    Some(FLEXIBLE_SHAPE.found(format!("{message}, and there are {norms} layer_norm")))
 }
 
 /// How many layer_norm a graph has.
