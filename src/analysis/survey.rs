@@ -92,8 +92,14 @@ mod tests {
 
     #[test]
     fn the_most_frequent_come_first() {
-        assert_eq!(counts(["add", "mul", "mul", "add", "exp"]), "2 add, 2 mul, 1 exp");
-        assert_eq!(counts(["a", "b", "c", "d", "e", "f"]), "1 a, 1 b, 1 c, 1 d, 2 others");
+        assert_eq!(
+            counts(["add", "mul", "mul", "add", "exp"]),
+            "2 add, 2 mul, 1 exp"
+        );
+        assert_eq!(
+            counts(["a", "b", "c", "d", "e", "f"]),
+            "1 a, 1 b, 1 c, 1 d, 2 others"
+        );
         assert_eq!(counts([]), "");
     }
 }

@@ -21,6 +21,9 @@ use milwright::text::{self, PrintOptions};
 /// Operations of the two programs.
 const SIZES: [usize; 2] = [10_000, 100_000];
 
+/// Operations that show whether a program can be repeated at all.
+const FEW: usize = 50;
+
 fn main() {
     let wanted: Vec<String> = std::env::args()
         .skip(1)
@@ -65,7 +68,9 @@ fn first_case(pass: &dyn Pass) -> Option<(String, Program)> {
             .find_map(|line| line.strip_prefix("// options:"))
             .map_or_else(String::new, |options| format!("{{{}}}", options.trim()));
         let program = text::parse(&source, &name).ok()?.program;
-        (program.functions.len() == 1).then_some((options, program))
+        let is_repeatable = program.functions.len() == 1
+            && text::parse(&repeated(&program, FEW), "").is_ok();
+        is_repeatable.then_some((options, program))
     })
 }
 
