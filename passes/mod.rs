@@ -2,6 +2,8 @@
 
 use crate::pass::{Pass, Rule};
 
+#[path = "numerics/accumulator-range/mod.rs"]
+mod accumulator_range;
 #[path = "quantization/activation-quantization/mod.rs"]
 mod activation_quantization;
 #[path = "quantization/bad-scale/mod.rs"]
@@ -82,8 +84,14 @@ mod remove_noops;
 mod rope_as_matmul;
 #[path = "numerics/round-large/mod.rs"]
 mod round_large;
+#[path = "attention/runtime-trig/mod.rs"]
+mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "attention/sdpa-rank/mod.rs"]
+mod sdpa_rank;
+#[path = "attention/several-global-sdpa/mod.rs"]
+mod several_global_sdpa;
 #[path = "integrity/shape-mismatch/mod.rs"]
 mod shape_mismatch;
 #[path = "quantization/signed-affine/mod.rs"]
@@ -122,6 +130,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_casts::FuseCasts,
     &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
+    &accumulator_range::AccumulatorRange,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
@@ -140,6 +149,9 @@ pub static ALL: &[&dyn Pass] = &[
     &wide_topk_index::WideTopkIndex,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
+    &runtime_trig::RuntimeTrig,
+    &sdpa_rank::SdpaRank,
+    &several_global_sdpa::SeveralGlobalSdpa,
     &slice_queries::SliceQueries,
     &merge_states::MergeStates,
     &nudge_state_update::NudgeStateUpdate,

@@ -259,7 +259,11 @@ fn show(
             }
         }
         LintFormat::Json => {
-            let documents: Vec<_> = models.iter().map(json::Document::of).collect();
+            let mut documents: Vec<_> = models.iter().map(json::Document::of).collect();
+            if !placements.is_empty() {
+                let each = documents.into_iter().zip(placements);
+                documents = each.map(|(of, placed)| of.with_placement(placed)).collect();
+            }
             match documents.as_slice() {
                 [only] => serde_json::to_writer_pretty(&mut out, only)?,
                 several => serde_json::to_writer_pretty(&mut out, several)?,

@@ -27,50 +27,7 @@ fn linting_never_panics_and_is_the_same_each_time() {
 }
 
 /// Rules that `EXPECT.tsv` names and that there are not yet.
-<<<<<<< HEAD
-<<<<<<< HEAD
-const NOT_YET: [&str; 21] = [
-=======
-const NOT_YET: [&str; 16] = [
->>>>>>> rulesb
-    "accumulator-range",
-=======
-const NOT_YET: [&str; 14] = [
-    "activation-quantization",
-    "blockwise-scale",
-<<<<<<< HEAD
->>>>>>> rulesa
-    "dim-limit",
-    "flexible-shape",
-    "fp32-compute",
-    "int32-compute",
-    "long-state-update",
-    "ragged-output",
-=======
-    "long-state-update",
-    "lost-guard",
-    "narrowed-index",
-    "power-spectrum-log",
-    "rmsnorm-overflow",
-    "rmsnorm-rescale",
->>>>>>> rulesb
-    "runtime-state-index",
-<<<<<<< HEAD
-    "several-global-sdpa",
-=======
-    "signed-affine",
->>>>>>> rulesa
-    "too-many-states",
-<<<<<<< HEAD
-    "wide-head",
-    "wide-kernel",
-    "wide-pool",
-=======
-    "variance-overflow",
-    "wide-reduction",
-    "wide-topk-index",
->>>>>>> rulesb
-];
+const NOT_YET: [&str; 0] = [];
 
 /// A line of `EXPECT.tsv`: a package with a known defect.
 struct Expected {

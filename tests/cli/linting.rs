@@ -220,7 +220,15 @@ fn the_json_fits_its_schema() {
     let (_other, path) = model();
     let schema = root().join("docs/schema/lint.schema.json");
     let files: Vec<PathBuf> = [
-        args!["lint", path, "--format", "json", "--catalog", "orion"],
+        args![
+            "lint",
+            path,
+            "--format",
+            "json",
+            "--catalog",
+            "orion",
+            "--placement"
+        ],
         args!["lint", path, test_package("pipeline"), "--format", "json"],
         args![
             "lint",

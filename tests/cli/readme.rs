@@ -8,7 +8,8 @@ use crate::command::Folder;
 use crate::support::folders::root;
 
 /// The sections with examples, and how many they have.
-const SECTIONS: [(&str, usize); 2] = [
+const SECTIONS: [(&str, usize); 3] = [
+    ("The pipelines", 3),
     ("Linting a model", 1),
     ("Running a model, and proving that it is still the same", 3),
 ];

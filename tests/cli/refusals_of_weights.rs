@@ -55,6 +55,25 @@ const PLACE: [&str; 4] = [
 
 fn refuses(folder: &Folder, cause: &str) {
     folder.refuses(&[&PLACE[..], &[cause]].concat());
+    is_found(folder, cause);
+}
+
+/// `lint` says it as a finding, at the operation.
+fn is_found(folder: &Folder, cause: &str) {
+    let model = folder.join("in.mlpackage");
+    let ran = run(args![
+        "lint",
+        model,
+        "--select",
+        "blob-integrity",
+        "--format",
+        "concise"
+    ]);
+    assert_eq!(ran.status, 1, "{ran:?}");
+    let line = ran.stdout.lines().next().unwrap_or_default();
+    for word in ["main/y_linear_weight_0: error[blob-integrity]", cause] {
+        assert!(line.contains(word), "{line}");
+    }
 }
 
 #[test]
@@ -67,12 +86,15 @@ fn an_offset_beyond_the_file() {
         "1048576",
         "outside of the file",
     ]);
+    is_found(&folder, "outside of the file");
     with_offset(u64::MAX - 63).refuses(&[PLACE[1], "outside of the file"]);
 }
 
 #[test]
 fn an_offset_that_is_not_a_multiple_of_64() {
-    with_offset(65).refuses(&[PLACE[0], PLACE[1], PLACE[2], "65", "multiple of 64"]);
+    let folder = with_offset(65);
+    folder.refuses(&[PLACE[0], PLACE[1], PLACE[2], "65", "multiple of 64"]);
+    is_found(&folder, "65 is not a multiple of 64");
 }
 
 #[test]
@@ -108,6 +130,7 @@ fn a_weight_file_that_is_missing() {
     let (folder, package) = Folder::with_copy_of("metadata");
     fs::remove_file(package.join(WEIGHTS)).unwrap();
     folder.refuses(&["weight.bin", "missing", "--allow-missing-weights"]);
+    is_found(&folder, "is missing");
     let (input, out) = (folder.join("in.mlpackage"), folder.join("out.mlpackage"));
     done(args![
         "optimize",
@@ -127,6 +150,7 @@ fn a_weight_file_that_is_a_pointer_of_git_lfs() {
                    size 12345\n";
     fs::write(package.join(WEIGHTS), pointer).unwrap();
     folder.refuses(&["weight.bin", "Git LFS pointer", "git lfs pull"]);
+    is_found(&folder, "run `git lfs pull`");
     let (input, out) = (folder.join("in.mlpackage"), folder.join("out.mlpackage"));
     done(args![
         "optimize",

@@ -273,6 +273,64 @@ def stateful() -> Package:
 
 
 @package
+def cached_attention() -> Package:
+    """two layers of attention over cached keys and values (CoreML8), one token a call: four states, heads of 12 numbers"""
+    heads, length, size, layers = 2, 8, 12, 2
+    width = heads * size
+    cache = (1, heads, length, size)
+
+    @mb.program(
+        input_specs=[
+            mb.TensorSpec((1, 1, width), types.fp16),
+            mb.TensorSpec((1,), types.int32),
+            mb.TensorSpec((1, 1, 1, length), types.fp16),
+            *[mb.StateTensorSpec(cache, types.fp16) for _ in range(2 * layers)],
+        ],
+        opset_version=ct.target.iOS18,
+    )
+    def program(x, position, mask, keys_0, values_0, keys_1, values_1):
+        zeros, zero = np.array([0, 0], np.int32), np.array([0], np.int32)
+        after = mb.add(x=position, y=np.array([1], np.int32), name="after")
+        begin = mb.concat(values=[zeros, position, zero], axis=0, name="begin")
+        end = mb.concat(values=[np.array([1, heads], np.int32), after, np.array([size], np.int32)], axis=0, name="end")
+        for layer, (keys, values) in enumerate([(keys_0, values_0), (keys_1, values_1)]):
+            query = mb.reshape(x=x, shape=[1, heads, 1, size], name=f"query_{layer}")
+            updates = [mb.tanh(x=query), mb.mul(x=query, y=np.float16(0.5 + layer))]
+            cached = []
+            for state, update in zip((keys, values), updates):
+                before = mb.read_state(input=state)
+                changed = mb.slice_update(x=before, update=update, begin=begin, end=end)
+                cached.append(mb.coreml_update_state(state=state, value=changed))
+            scores = mb.matmul(x=query, y=cached[0], transpose_y=True, name=f"scores_{layer}")
+            scaled = mb.mul(x=scores, y=np.float16(0.25), name=f"scaled_{layer}")
+            weights = mb.softmax(x=mb.add(x=scaled, y=mask), axis=-1, name=f"weights_{layer}")
+            attended = mb.matmul(x=weights, y=cached[1], name=f"attended_{layer}")
+            x = mb.add(
+                x=x, y=mb.reshape(x=attended, shape=[1, 1, width]), name="y" if layer + 1 == layers else f"x_{layer}"
+            )
+        return x
+
+    made = converted(program, ct.target.iOS18)
+    generator = np.random.default_rng(9)
+    keys, values = np.zeros((layers, *cache)), np.zeros((layers, *cache))
+    for call in range(3):
+        token = half(generator, 1, 1, width)
+        mask = np.where(np.arange(length) <= call, 0, -1e4).reshape(1, 1, 1, length).astype(np.float16)
+        x = token.astype(np.float64)
+        for layer in range(layers):
+            query = x.reshape(1, heads, 1, size)
+            keys[layer, :, :, call] = np.tanh(query)[:, :, 0]
+            values[layer, :, :, call] = (query * (0.5 + layer))[:, :, 0]
+            scores = query @ np.swapaxes(keys[layer], -1, -2) * 0.25 + mask
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            x = x + (weights @ values[layer]).reshape(1, 1, width)
+        prefix = f"s{call}_" if call else ""
+        expect(made, {"x": token, "position": np.array([call], np.int32), "mask": mask}, {"y": x}, prefix)
+    return made
+
+
+@package
 def control_flow() -> Package:
     """cond and while_loop with captured outer values, one nested in the other; a pow inside a branch whose exponent is a const outside"""
 

@@ -1,5 +1,7 @@
 //! constant-output: outputs that no input changes, and values that are returned more than once.
 
+use std::collections::BTreeMap;
+
 use crate::ir::{Binding, Graph, Node, Operation, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
@@ -88,8 +90,10 @@ impl WholeMatcher for Outputs {
 
 fn look(function: &str, graph: &Graph, attempts: &mut Vec<WholeAttempt>) {
     let depends = dependent(graph);
-    let outputs = graph.outputs();
-    for (index, value) in outputs.iter().enumerate() {
+    let mut times: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for value in graph.outputs() {
+        let times = times.entry(*value).or_default();
+        *times += 1;
         let name = graph.name(*value);
         let (op_type, found) = match graph.node(value.node) {
             Some(Node::Input(..)) => (
@@ -98,29 +102,27 @@ fn look(function: &str, graph: &Graph, attempts: &mut Vec<WholeAttempt>) {
                     .found("an input is returned as it is")
                     .severity(Severity::Info),
             ),
-            Some(Node::Op(op)) if is_again(outputs, index) => (
+            Some(Node::Op(op)) if *times == 2 => (
                 op.op_type(),
                 ALIASED_OUTPUT.found("it is returned more than once"),
             ),
             // Without inputs everything is constant, which another rule is about.
-            Some(Node::Op(op)) if !depends[value.node.index()] && !graph.inputs().is_empty() => (
-                op.op_type(),
-                CONSTANT_OUTPUT.found(if op.op_type() == "const" {
-                    "the output is a const".to_owned()
-                } else {
-                    "it is computed from constants alone".to_owned()
-                }),
-            ),
+            Some(Node::Op(op))
+                if *times == 1 && !depends[value.node.index()] && !graph.inputs().is_empty() =>
+            {
+                (
+                    op.op_type(),
+                    CONSTANT_OUTPUT.found(if op.op_type() == "const" {
+                        "the output is a const".to_owned()
+                    } else {
+                        "it is computed from constants alone".to_owned()
+                    }),
+                )
+            }
             _ => continue,
         };
         attempts.push(WholeAttempt::found([function, name, op_type], found));
     }
-}
-
-/// Whether a value stands in the list before this position for the first time.
-fn is_again(outputs: &[ValueId], index: usize) -> bool {
-    let before = outputs[..index].iter();
-    before.filter(|value| **value == outputs[index]).count() == 1
 }
 
 /// Which nodes depend on an input, on a state, or on chance.

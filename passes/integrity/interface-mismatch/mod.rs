@@ -1,5 +1,7 @@
 //! interface-mismatch: functions whose inputs, outputs or states are not those of the description.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::ir::{DType, Function, NamedType, TensorType, ValueType};
 use crate::model::{Feature, Form, FunctionInterface};
 use crate::ops::Opset;
@@ -92,7 +94,7 @@ impl WholeMatcher for Interfaces {
     fn attempts(&mut self, whole: &Whole<'_>) -> Vec<WholeAttempt> {
         let mut found = Findings::default();
         for (name, function) in &whole.program.functions {
-            found.function = name.clone();
+            found.function.clone_from(name);
             if function.inputs.is_empty() {
                 let what = NO_INPUT_FUNCTION.found("it has no inputs and no states");
                 found.push("", "function", what);
@@ -143,8 +145,9 @@ impl Findings {
 
     /// Compares what goes in.
     fn sides(&mut self, what: &str, declared: &[&NamedType], described: &[Feature]) {
+        let by_name: BTreeMap<&str, &Feature> = described.iter().map(by_name).collect();
         for input in declared {
-            match described.iter().find(|feature| feature.name == input.name) {
+            match by_name.get(input.name.as_str()) {
                 Some(feature) => {
                     let tensor = input.ty.as_ref().and_then(ValueType::as_tensor);
                     if let Some(difference) = tensor.and_then(|tensor| differs(tensor, feature)) {
@@ -155,8 +158,9 @@ impl Findings {
                 None => self.mismatch(&input.name, what, "the description does not have it"),
             }
         }
+        let names: BTreeSet<&str> = declared.iter().map(|input| &*input.name).collect();
         for feature in described {
-            if !declared.iter().any(|input| input.name == feature.name) {
+            if !names.contains(&*feature.name) {
                 self.mismatch(&feature.name, what, "the function does not have it");
             }
         }
@@ -173,17 +177,15 @@ impl Findings {
             .iter()
             .map(|value| graph.name(*value))
             .collect();
+        let by_name: BTreeMap<&str, &Feature> = described.outputs.iter().map(by_name).collect();
         for name in &returned {
-            if !described
-                .outputs
-                .iter()
-                .any(|feature| feature.name == *name)
-            {
+            if !by_name.contains_key(name) {
                 self.mismatch(name, "output", "the description does not have it");
             }
         }
+        let names: BTreeSet<&str> = returned.iter().copied().collect();
         for feature in &described.outputs {
-            if !returned.contains(&feature.name.as_str()) {
+            if !names.contains(&*feature.name) {
                 let what = LIVE_OUTPUTS.found(format!(
                     "the description has it, and the function returns {}",
                     listed(&returned)
@@ -204,6 +206,10 @@ impl Findings {
             self.mismatch(&listed.name, "input", what);
         }
     }
+}
+
+fn by_name(feature: &Feature) -> (&str, &Feature) {
+    (&feature.name, feature)
 }
 
 fn is_state(input: &NamedType) -> bool {

@@ -35,7 +35,7 @@ const POWER_SPECTRUM_LOG: Rule = Rule {
            logarithm of the scaled amplitude.",
     evidence: META.evidence,
     sources: &["https://github.com/FluidInference/FluidAudio/pull/648"],
-    severity: Severity::Warning.everywhere(),
+    severity: Severity::Info.everywhere(),
     catalog: &[],
 };
 

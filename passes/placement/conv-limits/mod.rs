@@ -256,7 +256,11 @@ fn pool(block: &Block<'_>, op: &Operation) -> Option<Found> {
     let width = *sizes.last()?;
     let text: Vec<String> = sizes.iter().map(i64::to_string).collect();
     let found = WIDE_POOL
-        .found(format!("the window of `{}` is {}", op.op_type(), text.join(" x ")))
+        .found(format!(
+            "the window of `{}` is {}",
+            op.op_type(),
+            text.join(" x ")
+        ))
         .parameter("kernel_sizes");
     match op.op_type() {
         "max_pool" if width > WIDEST_MAX_POOL => Some(found),

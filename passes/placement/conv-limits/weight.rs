@@ -58,7 +58,11 @@ pub(super) fn source<'b>(block: &Block<'b>, weight: ValueId) -> Option<&'b str> 
 
 /// That what a core reads of a dense fp16 weight is of an unfortunate size, in words.
 pub(super) fn notch(block: &Block<'_>, op: &Operation) -> Option<String> {
-    let parameter = if op.op_type() == "matmul" { "y" } else { "weight" };
+    let parameter = if op.op_type() == "matmul" {
+        "y"
+    } else {
+        "weight"
+    };
     let Weight::Plain(value) = Weight::of(block, op, parameter).ok()? else {
         return None;
     };
@@ -74,7 +78,9 @@ pub(super) fn notch(block: &Block<'_>, op: &Operation) -> Option<String> {
         },
         ("linear", [outputs, inputs]) => (*outputs, *inputs, 1),
         ("conv", [outputs, inputs, window @ ..]) => {
-            let size = window.iter().try_fold(1u64, |size, one| size.checked_mul(*one))?;
+            let size = window
+                .iter()
+                .try_fold(1u64, |size, one| size.checked_mul(*one))?;
             (*outputs, *inputs, size)
         }
         _ => return None,

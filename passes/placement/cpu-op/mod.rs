@@ -94,9 +94,8 @@ fn find(block: &Block<'_>, node: NodeId) -> Attempt {
     };
     let mut operations = OPERATIONS.iter();
     let known = operations.find(|(op_type, _)| op.op_type() == *op_type);
-    let on_cpu = known.map(|(op_type, what)| {
-        CPU_OP.found(format!("`{op_type}`, {what}, runs on the CPU"))
-    });
+    let on_cpu =
+        known.map(|(op_type, what)| CPU_OP.found(format!("`{op_type}`, {what}, runs on the CPU")));
     Attempt::found(on_cpu.into_iter().chain(runtime_gather(block, op)))
 }
 

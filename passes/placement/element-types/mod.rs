@@ -1,7 +1,9 @@
 //! element-types: computation in fp32 and in int32, which the Neural Engine does not do.
 
+use std::collections::HashSet;
+
 use crate::analysis::survey::{Survey, counts};
-use crate::ir::{Binding, DType, NodeId, Operation, TensorType, ValueId};
+use crate::ir::{Binding, DType, Node, NodeId, Operation, TensorType, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
@@ -62,7 +64,7 @@ const INT32_COMPUTE: Rule = Rule {
 
 /// Operations that hand on numbers as they are or only change their type, and recurrent ones, which run
 /// on the CPU in any type.
-const MOVES: [&str; 29] = [
+const MOVES: [&str; 33] = [
     "cast",
     "concat",
     "depth_to_space",
@@ -72,6 +74,10 @@ const MOVES: [&str; 29] = [
     "gather",
     "gru",
     "identity",
+    "list_gather",
+    "list_read",
+    "list_scatter",
+    "list_write",
     "lstm",
     "pad",
     "quantize",
@@ -142,6 +148,7 @@ impl Pass for ElementTypes {
 fn look(block: &Block<'_>) -> Vec<(NodeId, Found)> {
     let mut floats = 0;
     let mut fp32 = Vec::new();
+    let mut scales = HashSet::new();
     let mut int32 = Vec::new();
     for (node, op) in block.graph.ops() {
         let op_type = op.op_type();
@@ -153,7 +160,12 @@ fn look(block: &Block<'_>) -> Vec<(NodeId, Found)> {
             continue;
         };
         match ty.dtype {
-            DType::Float32 => fp32.push((node, op_type)),
+            DType::Float32 => {
+                if is_scale(block, op, &scales) {
+                    scales.insert(node);
+                }
+                fp32.push((node, op_type));
+            }
             DType::Int32
                 if ARITHMETIC.contains(&op_type) && ty.elements().is_none_or(|n| n > FEW) =>
             {
@@ -172,7 +184,11 @@ fn look(block: &Block<'_>) -> Vec<(NodeId, Found)> {
             (some, floats) => format!("{some} of {floats} operations compute"),
         };
         let which = counts(fp32.iter().map(|(_, op_type)| *op_type));
-        let found = FP32_COMPUTE.found(format!("{of} in fp32: {which}"));
+        let mut found = FP32_COMPUTE.found(format!("{of} in fp32: {which}"));
+        if scales.len() == fp32.len() && floats > fp32.len() {
+            // Nothing but the scale of an input: before all else, and it cuts nothing in two.
+            found = found.severity(Severity::Info);
+        }
         findings.push((*first, found));
     }
     if let Some((first, _)) = int32.first() {
@@ -185,6 +201,21 @@ fn look(block: &Block<'_>) -> Vec<(NodeId, Found)> {
         findings.push((*first, found));
     }
     findings
+}
+
+/// Whether an operation scales or shifts an input, or what did, by a constant.
+fn is_scale(block: &Block<'_>, op: &Operation, scales: &HashSet<NodeId>) -> bool {
+    if !["add", "mul", "real_div", "sub"].contains(&op.op_type()) {
+        return false;
+    }
+    let of_input = |parameter: &str| {
+        op.value(parameter).is_some_and(|value| {
+            matches!(block.graph.node(value.node), Some(Node::Input(..)))
+                || scales.contains(&value.node)
+        })
+    };
+    let by_constant = |parameter: &str| block.constant_of(op, parameter).is_some();
+    (of_input("x") && by_constant("y")) || (of_input("y") && by_constant("x"))
 }
 
 /// The type that an operation computes in: of its result, or of its operand where that is a bool.

@@ -14,13 +14,8 @@ use crate::ir::{Binding, DType, NodeId, Operation, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-<<<<<<< HEAD
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Readable,
-    Rule, Severity, Target,
-=======
-    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Matcher, Meta, Pass, Readable,
-    Target, Whole, WholeAttempt, WholeMatcher,
->>>>>>> place2
+    Attempt, Block, Edit, EditError, Evidence, Exactness, Family, Found, Matcher, Meta, Pass,
+    Readable, Rule, Severity, Target, Whole, WholeAttempt, WholeMatcher,
 };
 
 /// The pass.
@@ -40,7 +35,6 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
-<<<<<<< HEAD
 const CONCAT: Rule = Rule {
     id: "eliminate-concat",
     summary: "a concat of floats, which the private interface is reported to reject",
@@ -58,27 +52,25 @@ const CONCAT: Rule = Rule {
     severity: &[(Target::AneDirect, Severity::Error)],
     catalog: META.catalog,
 };
-=======
+
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct Options {
     /// Whether an output that is a concat becomes several.
     outputs: bool,
 }
->>>>>>> place2
 
 impl Pass for EliminateConcat {
     fn meta(&self) -> &'static Meta {
         &META
     }
 
-<<<<<<< HEAD
     fn rules(&self) -> &'static [Rule] {
         &[CONCAT]
-=======
+    }
+
     fn options(&self) -> OptionMap {
         options::defaults::<Options>()
->>>>>>> place2
     }
 
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
@@ -114,17 +106,16 @@ struct Eliminate(Options);
 
 impl Matcher for Eliminate {
     fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
-        let joined = match joined(block, node) {
-            Ok(joined) => joined,
-            Err(attempt) => return attempt,
+        let Some(concat) = block.op_of_type(node, "concat") else {
+            return Attempt::NoMatch;
         };
-<<<<<<< HEAD
         // Integers build shapes and indices.
         let dtype = block.dtype(ValueId::first(node));
         if !dtype.is_some_and(DType::is_float) {
             return Attempt::NoMatch;
         }
-        eliminate(block, node, concat).with(found(concat))
+        let outputs = self.0.outputs && block.outer.is_none();
+        eliminate(block, node, outputs).with(found(concat))
     }
 }
 
@@ -141,37 +132,20 @@ fn found(concat: &Operation) -> Found {
     }
 }
 
-fn eliminate(block: &Block<'_>, node: NodeId, concat: &Operation) -> Attempt {
-    if let Some(operands) = constants(block, concat) {
-        return folded(block, node, concat, operands);
-    }
-    if block.bool_or(concat, "interleave", false) != Some(false) {
-        return Attempt::missed(node, "it interleaves its operands");
-    }
-    let Some(joined) = Joined::of(block, concat) else {
-        return Attempt::missed(node, "the size of an operand is not known");
+fn eliminate(block: &Block<'_>, node: NodeId, outputs: bool) -> Attempt {
+    let joined = match joined(block, node) {
+        Ok(joined) => joined,
+        Err(attempt) => return attempt,
     };
-    if joined.operands.iter().any(|(_, begin, end)| begin == end) {
-        return Attempt::missed(node, "an operand has no elements");
-    }
-    match Plan::of(block, ValueId::first(node), &joined) {
+    match Plan::of(block, ValueId::first(node), &joined, outputs) {
+        // They are the matter of the other matcher, which has been asked before.
+        Ok(plan) if !plan.outputs.is_empty() => {
+            Attempt::missed(node, "it is an output of the block")
+        }
         Ok(plan) => {
             let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
-            Attempt::matched(plan.what(), move |edit| apply(edit, plan, &operands))
-=======
-        let outputs = self.0.outputs && block.outer.is_none();
-        match Plan::of(block, ValueId::first(node), &joined, outputs) {
-            // They are the matter of the other matcher, which has been asked before.
-            Ok(plan) if !plan.outputs.is_empty() => {
-                Attempt::missed(node, "it is an output of the block")
-            }
-            Ok(plan) => {
-                let operands: Vec<ValueId> = joined.operands.iter().map(|(v, ..)| *v).collect();
-                let what = plan.what().unwrap_or_default();
-                Attempt::matched(what, move |edit| apply(edit, plan, &operands).map(|_| ()))
-            }
-            Err((at, why)) => Attempt::missed(at, why),
->>>>>>> place2
+            let what = plan.what().unwrap_or_default();
+            Attempt::matched(what, move |edit| apply(edit, plan, &operands).map(|_| ()))
         }
         Err((at, why)) => Attempt::missed(at, why),
     }

@@ -5,8 +5,8 @@ use crate::ir::{DType, NodeId, TensorType, ValueId, ValueType};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severities, Severity, Target,
-    Whole, WholeAttempt, WholeMatcher,
+    Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severities, Severity,
+    Target, Whole, WholeAttempt, WholeMatcher,
 };
 
 /// The check.
@@ -117,7 +117,10 @@ fn singletons(block: &Block<'_>) -> Vec<(NodeId, Found)> {
         if op.op_type() == "const" || op.op_type().starts_with("constexpr_") {
             continue;
         }
-        let Some(ty) = block.tensor(ValueId::first(node)).filter(|ty| ty.dtype.is_float()) else {
+        let Some(ty) = block
+            .tensor(ValueId::first(node))
+            .filter(|ty| ty.dtype.is_float())
+        else {
             continue;
         };
         let (Some(bytes), Some(row)) = (ty.packed_bytes(), row(ty)) else {
@@ -139,7 +142,7 @@ fn singletons(block: &Block<'_>) -> Vec<(NodeId, Found)> {
     let ratio = row(ty).map_or(1, |row| row.div_ceil(ROW) * ROW / row.max(1));
     let more = match count {
         1 => String::new(),
-        _ => format!(", and {count} tensors are like it"),
+        _ => format!(", and {} more like it", count - 1),
     };
     let message = format!(
         "`{}` {} takes {ratio} times its size{more}",
@@ -215,7 +218,12 @@ fn and_more(count: usize, what: &str) -> String {
 fn ragged(function: &str, outputs: &[(&str, &TensorType)]) -> Option<WholeAttempt> {
     let mut ragged = outputs.iter().filter(|(_, ty)| {
         let is_float = matches!(ty.dtype, DType::Float16 | DType::Float32);
-        let has_rows = ty.dims.iter().rev().skip(1).any(|dim| dim.size() != Some(1));
+        let has_rows = ty
+            .dims
+            .iter()
+            .rev()
+            .skip(1)
+            .any(|dim| dim.size() != Some(1));
         is_float && has_rows && row(ty).is_some_and(|row| row % ROW != 0)
     });
     let (name, ty) = ragged.next()?;
@@ -247,7 +255,9 @@ fn small(function: &str, what: &str, features: &[(&str, &TensorType)]) -> Option
         None => "has an unknown size".to_owned(),
     };
     let last = match ty.dims.last() {
-        Some(dim) => dim.size().map_or("unknown".to_owned(), |size| size.to_string()),
+        Some(dim) => dim
+            .size()
+            .map_or("unknown".to_owned(), |size| size.to_string()),
         None => "none".to_owned(),
     };
     let found = SMALL_INTERFACE.found(format!(

@@ -113,7 +113,9 @@ fn pad(block: &Block<'_>, node: NodeId, op: &Operation) -> Vec<Found> {
         findings.push(found.parameter("pad"));
     }
     // The amounts are those of the last axes, two for each.
-    let rank = block.tensor(ValueId::first(node)).map_or(0, |ty| ty.dims.len());
+    let rank = block
+        .tensor(ValueId::first(node))
+        .map_or(0, |ty| ty.dims.len());
     let Some(first) = rank.checked_sub(amounts.len() / 2) else {
         return findings;
     };
@@ -122,7 +124,10 @@ fn pad(block: &Block<'_>, node: NodeId, op: &Operation) -> Vec<Found> {
     if let Some((index, ends)) = padded.next()
         && first + index + 2 < rank
     {
-        let found = CHANNEL_PAD.found(format!("it pads axis {} of {rank} by {ends:?}", first + index));
+        let found = CHANNEL_PAD.found(format!(
+            "it pads axis {} of {rank} by {ends:?}",
+            first + index
+        ));
         findings.push(found.parameter("pad"));
     }
     findings
@@ -146,7 +151,9 @@ fn transpose(block: &Block<'_>, op: &Operation) -> Option<Found> {
         .iter()
         .map(|axis| {
             let axis = if *axis < 0 { axis + rank } else { *axis };
-            let from = usize::try_from(axis).ok().and_then(|axis| first.get(axis))?;
+            let from = usize::try_from(axis)
+                .ok()
+                .and_then(|axis| first.get(axis))?;
             Some(if *from < 0 { from + rank } else { *from })
         })
         .collect::<Option<_>>()?;
@@ -154,6 +161,6 @@ fn transpose(block: &Block<'_>, op: &Operation) -> Option<Found> {
     Some(TRANSPOSED_PAIRS.found(if both.iter().copied().eq(0..rank) {
         format!("it undoes the transpose `{name}`")
     } else {
-        format!("with the transpose `{name}` it is one of {both:?}")
+        format!("with the transpose `{name}` it is a single one by {both:?}")
     }))
 }

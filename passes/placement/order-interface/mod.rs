@@ -6,8 +6,8 @@ use crate::model::Side;
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Evidence, Exactness, Family, Meta, Pass, Rule, Severity, Target, Whole, WholeAttempt, WholeEdit, WholeError,
-    WholeMatcher,
+    Evidence, Exactness, Family, Meta, Pass, Rule, Severity, Target, Whole, WholeAttempt,
+    WholeEdit, WholeError, WholeMatcher,
 };
 
 /// The pass.

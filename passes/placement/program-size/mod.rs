@@ -190,7 +190,10 @@ fn weights(whole: &Whole<'_>) -> BTreeMap<String, Weights> {
         let Some(weights) = functions.get_mut(place.function) else {
             return;
         };
-        if value.blob().is_none_or(|blob| weights.seen.insert(blob.clone())) {
+        if value
+            .blob()
+            .is_none_or(|blob| weights.seen.insert(blob.clone()))
+        {
             weights.bytes = weights.bytes.saturating_add(bytes);
         }
     });
@@ -205,7 +208,8 @@ fn operations(function: &Function) -> usize {
 
 fn count(graph: &Graph) -> usize {
     let ops = graph.ops().map(|(_, op)| op);
-    let computing = ops.filter(|op| op.op_type() != "const" && !op.op_type().starts_with("constexpr_"));
+    let computing =
+        ops.filter(|op| op.op_type() != "const" && !op.op_type().starts_with("constexpr_"));
     computing
         .map(|op| 1 + op.blocks().iter().map(count).sum::<usize>())
         .sum()

@@ -222,7 +222,11 @@ fn too_large(ty: &TensorType) -> Option<(usize, u64)> {
 }
 
 fn most(axis: usize, rank: usize) -> u64 {
-    if axis + 2 >= rank { MOST_OF_LAST_TWO } else { MOST }
+    if axis + 2 >= rank {
+        MOST_OF_LAST_TWO
+    } else {
+        MOST
+    }
 }
 
 impl Large<'_> {
@@ -234,7 +238,7 @@ impl Large<'_> {
         };
         let more = match self.operations {
             0 | 1 => String::new(),
-            count => format!(", and {count} operations have such a tensor"),
+            count => format!("; {count} operations have such tensors"),
         };
         let found = DIM_LIMIT.found(format!(
             "dimension {} of `{}` {} is {limit}{more}",

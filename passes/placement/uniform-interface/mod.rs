@@ -138,17 +138,13 @@ fn attempt(
     if places.len() < 2 {
         return None;
     }
-    let in_bytes = |place: &Place| match bytes(place) {
-        Some(bytes) => format!("{bytes} bytes"),
-        None => "an unknown size".to_owned(),
-    };
-    let mut found = UNEQUAL.found(format!(
-        "{what} `{}` has {}, and `{}` has {}",
-        first.named.name,
-        in_bytes(first),
-        odd.named.name,
-        in_bytes(odd)
-    ));
+    let mut found = UNEQUAL.found(match (size, bytes(odd)) {
+        (Some(size), Some(other)) => format!(
+            "{what} `{}` has {size} bytes, and `{}` has {other} bytes",
+            first.named.name, odd.named.name
+        ),
+        _ => format!("the size of {what} `{}` is not known", odd.named.name),
+    });
     found.rule.catalog = row;
     let odd = odd.named.name.clone();
     let place = [function, odd.as_str(), what];

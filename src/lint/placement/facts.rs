@@ -193,9 +193,10 @@ fn by_operation(block: &Block<'_>, op: &Operation) -> Option<(Device, &'static s
         }
         "matmul" => {
             let x = shape("x")?;
-            let inner = match block.bool_or(op, "transpose_x", false)? {
-                true => x.get(x.len().checked_sub(2)?)?,
-                false => x.last()?,
+            let inner = if block.bool_or(op, "transpose_x", false)? {
+                x.get(x.len().checked_sub(2)?)?
+            } else {
+                x.last()?
             };
             (*inner > LARGEST_PRODUCT)
                 .then_some((Device::Gpu, "a product of more than 32 768 terms"))

@@ -12,7 +12,9 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ir::{Binding, Graph, Node, NodeId, Operation, Program, Value, ValueId};
+use crate::ir::{
+    Binding, DType, Graph, Node, NodeId, Operation, Program, TensorType, Value, ValueId,
+};
 use crate::ops::Opset;
 use crate::pass::{Block, NoBlobs};
 pub use plan::{Plan, PlanError};
@@ -232,8 +234,13 @@ fn is_computed(op: &Operation) -> bool {
     op.op_type() != "const" && !op.op_type().starts_with("constexpr_")
 }
 
-/// The bytes of a constant tensor by its type.
+/// The bytes of a constant tensor by its type. Sizes, axes and flags are no weights.
 fn stored(value: &Value) -> u64 {
-    let size = value.tensor_type().and_then(|ty| ty.packed_bytes());
-    size.unwrap_or_default()
+    let weight = value.tensor_type().filter(|ty| {
+        let is_number = !matches!(ty.dtype, DType::Int32 | DType::Bool | DType::String);
+        is_number && !ty.dims.is_empty()
+    });
+    weight
+        .and_then(TensorType::packed_bytes)
+        .unwrap_or_default()
 }

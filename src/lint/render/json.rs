@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Linted;
 use crate::lint::finding::Finding;
 use crate::lint::orion::{RowReport, Verdict};
+use crate::lint::placement::Placement;
 use crate::pass::Target;
 
 /// Version of the form.
@@ -21,6 +22,8 @@ pub struct Document<'r> {
     summary: Counts,
     #[serde(skip_serializing_if = "Option::is_none")]
     catalog: Option<Catalog>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    placement: Vec<Placed<'r>>,
 }
 
 #[derive(Serialize)]
@@ -71,6 +74,36 @@ struct CatalogRow {
     fix: Option<&'static str>,
 }
 
+/// Where the operations of a function run.
+#[derive(Serialize)]
+struct Placed<'r> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    stage: &'r str,
+    function: &'r str,
+    ops: ByDevice<usize>,
+    weight_bytes: ByDevice<u64>,
+    ane_fraction: f64,
+    device_changes: usize,
+    measured: usize,
+    reasons: Vec<Leaves<'r>>,
+}
+
+#[derive(Serialize)]
+struct ByDevice<T> {
+    ane: T,
+    gpu: T,
+    cpu: T,
+}
+
+/// Why operations leave the Neural Engine.
+#[derive(Serialize)]
+struct Leaves<'r> {
+    device: String,
+    why: &'r str,
+    ops: usize,
+    first: &'r str,
+}
+
 impl<'r> Document<'r> {
     /// What was found in a model.
     pub fn of(linted: &Linted<'r>) -> Self {
@@ -89,8 +122,38 @@ impl<'r> Document<'r> {
                 known: report.known,
             },
             catalog: report.catalog.as_deref().map(catalog),
+            placement: Vec::new(),
         }
     }
+
+    /// The same, with where the operations of its functions run.
+    pub fn with_placement(mut self, placements: &'r [Placement]) -> Self {
+        self.placement = placements.iter().map(placed).collect();
+        self
+    }
+}
+
+fn placed(placement: &Placement) -> Placed<'_> {
+    let reasons = placement.reasons.iter().map(|reason| Leaves {
+        device: reason.device.name().to_lowercase(),
+        why: reason.why,
+        ops: reason.ops,
+        first: &reason.first,
+    });
+    Placed {
+        stage: &placement.stage,
+        function: &placement.function,
+        ops: by_device(placement.ops),
+        weight_bytes: by_device(placement.bytes),
+        ane_fraction: placement.ane_fraction(),
+        device_changes: placement.changes(),
+        measured: placement.measured,
+        reasons: reasons.collect(),
+    }
+}
+
+fn by_device<T>([ane, gpu, cpu]: [T; 3]) -> ByDevice<T> {
+    ByDevice { ane, gpu, cpu }
 }
 
 fn item(finding: &Finding) -> Item<'_> {
