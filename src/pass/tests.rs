@@ -202,8 +202,33 @@ static DOUBTER: Renamer = Renamer {
     fails: true,
 };
 
+/// Exchanges operations, and renames the input `x` where interfaces may change.
+struct Partly;
+
+impl Pass for Partly {
+    fn meta(&self) -> &'static Meta {
+        const META: Meta = meta("partly", Exactness::Real);
+        &META
+    }
+
+    fn matcher(&self, _: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        fn attempt(block: &Block<'_>, node: NodeId) -> Attempt {
+            exchange(block, node, "relu", "abs")
+        }
+        Ok(Box::new(attempt))
+    }
+
+    fn whole_matcher(&self, _: &OptionMap) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
+        Ok(Some(Box::new(RenamerMatcher { fails: false })))
+    }
+
+    fn changes_interface(&self, _: &OptionMap) -> Result<bool, OptionError> {
+        Ok(true)
+    }
+}
+
 static FAKES: &[&dyn Pass] = &[
-    &THERE, &BACK, &IDLE, &BREAKER, &HALFWAY, &INTERFACE, &RENAMER, &DOUBTER,
+    &THERE, &BACK, &IDLE, &BREAKER, &HALFWAY, &INTERFACE, &RENAMER, &DOUBTER, &Partly,
 ];
 
 fn run(text: &str, program: &mut Program, settings: Settings) -> Result<Outcome, RunError> {
@@ -315,6 +340,22 @@ fn a_pass_that_changes_the_interface_runs_only_on_request() {
         run("interface", &mut program, settings).unwrap().rewrites(),
         1
     );
+}
+
+#[test]
+fn what_a_pass_does_besides_waits_for_the_request_if_it_changes_the_interface() {
+    let mut program = chain(1);
+    let outcome = run("partly", &mut program, Settings::default()).unwrap();
+    assert_eq!(outcome.rewrites(), 1);
+    assert!(outcome.notes[0].contains("--interface-changes"));
+    assert_eq!(program.functions["main"].inputs[0].name, "x");
+    let settings = Settings {
+        interface_changes: true,
+        ..Settings::default()
+    };
+    let outcome = run("partly", &mut program, settings).unwrap();
+    assert_eq!((outcome.rewrites(), outcome.notes.len()), (1, 0));
+    assert_eq!(program.functions["main"].inputs[0].name, "renamed");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //!
 //! `cargo bench --bench scaling` takes the first case that each pass rewrites, writes its statements
 //! so many times under new names, and lets the pass alone rewrite the whole. `-- ID…` measures only
-//! these passes. Nothing is asserted: hardware differs and is noisy.
+//! these passes, and two numbers among them take the place of the sizes. Nothing is asserted: hardware
+//! differs and is noisy.
 
 #![expect(clippy::print_stdout, reason = "a bench reports to whoever runs it")]
 
@@ -21,11 +22,17 @@ use milwright::text::{self, PrintOptions};
 /// Operations of the two programs.
 const SIZES: [usize; 2] = [10_000, 100_000];
 
+/// Operations that show whether a program can be repeated at all.
+const FEW: usize = 50;
+
 fn main() {
-    let wanted: Vec<String> = std::env::args()
+    let mut wanted: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with("--"))
         .collect();
+    let numbers: Vec<usize> = wanted.iter().filter_map(|word| word.parse().ok()).collect();
+    let sizes = numbers.try_into().unwrap_or(SIZES);
+    wanted.retain(|word| word.parse::<usize>().is_err());
     println!(
         "{:24} {:>9} {:>9} {:>12} {:>12} {:>7}",
         "pass", "ops", "rewrites", "µs/op, small", "µs/op, large", "ratio"
@@ -36,7 +43,7 @@ fn main() {
             continue;
         }
         match first_case(*pass) {
-            Some((options, program)) => measure(id, &options, &program),
+            Some((options, program)) => measure(id, &options, &program, sizes),
             None => println!("{id:24} no case that can be repeated"),
         }
     }
@@ -65,15 +72,17 @@ fn first_case(pass: &dyn Pass) -> Option<(String, Program)> {
             .find_map(|line| line.strip_prefix("// options:"))
             .map_or_else(String::new, |options| format!("{{{}}}", options.trim()));
         let program = text::parse(&source, &name).ok()?.program;
-        (program.functions.len() == 1).then_some((options, program))
+        let is_repeatable =
+            program.functions.len() == 1 && text::parse(&repeated(&program, FEW), "").is_ok();
+        is_repeatable.then_some((options, program))
     })
 }
 
-fn measure(id: &str, options: &str, program: &Program) {
+fn measure(id: &str, options: &str, program: &Program, sizes: [usize; 2]) {
     let pipeline = Pipeline::parse(&format!("{id}{options}"), passes::ALL).expect("a pass");
     let mut costs = Vec::new();
     let mut row = String::new();
-    for size in SIZES {
+    for size in sizes {
         let source = repeated(program, size);
         let large = text::parse(&source, id).expect("what was printed").program;
         let known = verify::issues(&large);

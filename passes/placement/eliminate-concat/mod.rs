@@ -42,8 +42,8 @@ const CONCAT: Rule = Rule {
           and the one without was not (row 1). maderix/ANE compiles the same kernels with every argument \
           bound to a named const, so that it may be the spelling. Core ML runs concat on the Neural \
           Engine.",
-    help: "eliminate-concat lets what reads it read the operands; or bind `axis` and `interleave` to \
-           named consts. Not for Core ML.",
+    help: "eliminate-concat lets what reads it read the operands, and with its option `outputs` makes \
+           one output of each operand; or bind `axis` and `interleave` to named consts. Not for Core ML.",
     evidence: META.evidence,
     sources: &[
         "https://github.com/mechramc/Orion",

@@ -334,8 +334,42 @@ fn pad_output(
     Ok(())
 }
 
-/// A value with zeros behind it: by `pad` on the last two axes, which the Neural Engine knows, and by
-/// a concat with a constant on others.
+/// Zeros behind a value on its last two axes.
+fn padded(
+    edit: &mut Edit<'_>,
+    value: ValueId,
+    dtype: DType,
+    rank: usize,
+    more: [i32; 2],
+) -> Result<ValueId, EditError> {
+    let mut amounts = vec![0; 2 * rank];
+    amounts[2 * rank - 3] = more[0];
+    amounts[2 * rank - 1] = more[1];
+    let pad = edit.constant(Value::int32s(&amounts));
+    let mode = edit.constant(Value::string("constant"));
+    let zero = edit.scalar(dtype, 0.0)?;
+    edit.op(
+        "pad",
+        &[
+            ("x", Binding::Value(value)),
+            ("pad", pad),
+            ("mode", mode),
+            ("constant_val", zero),
+        ],
+    )
+}
+
+fn transposed(edit: &mut Edit<'_>, value: ValueId, order: &[i32]) -> Result<ValueId, EditError> {
+    let order = edit.constant(Value::int32s(order));
+    edit.op(
+        "transpose",
+        &[("x", Binding::Value(value)), ("perm", order)],
+    )
+}
+
+/// A value with zeros behind it: by `pad` on the last two axes, which the Neural Engine knows, and on
+/// others by `pad` between two transpositions. `pad` knows no integers, and no single axis here: a
+/// concat with a constant it is for those.
 fn with_zeros(
     edit: &mut Edit<'_>,
     value: ValueId,
@@ -346,27 +380,23 @@ fn with_zeros(
     let rank = from.len();
     let mut value = value;
     let mut sizes: Vec<usize> = from.iter().map(|size| *size as usize).collect();
-    let pads = dtype.is_float() && rank >= 2;
-    if pads {
-        let mut amounts = vec![0; 2 * rank];
-        for axis in rank - 2..rank {
-            amounts[2 * axis + 1] = to[axis] - from[axis];
-            sizes[axis] = to[axis] as usize;
+    if dtype.is_float() && rank >= 2 {
+        let more = |axis: usize| to[axis] - from[axis];
+        for axis in 0..rank - 2 {
+            if more(axis) != 0 {
+                let mut order: Vec<i32> = (0..rank as i32).collect();
+                order.swap(axis, rank - 1);
+                value = transposed(edit, value, &order)?;
+                value = padded(edit, value, dtype, rank, [0, more(axis)])?;
+                value = transposed(edit, value, &order)?;
+            }
         }
-        if amounts.iter().any(|amount| *amount != 0) {
-            let pad = edit.constant(Value::int32s(&amounts));
-            let mode = edit.constant(Value::string("constant"));
-            let zero = edit.scalar(dtype, 0.0)?;
-            value = edit.op(
-                "pad",
-                &[
-                    ("x", Binding::Value(value)),
-                    ("pad", pad),
-                    ("mode", mode),
-                    ("constant_val", zero),
-                ],
-            )?;
-        }
+        let last = [more(rank - 2), more(rank - 1)];
+        return if last == [0, 0] {
+            Ok(value)
+        } else {
+            padded(edit, value, dtype, rank, last)
+        };
     }
     for axis in (0..rank).rev() {
         let more = to[axis] as usize - sizes[axis];
