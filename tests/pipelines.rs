@@ -93,3 +93,17 @@ fn options_that_a_pass_does_not_take_are_refused_with_those_that_it_does() {
     assert!(refused("pow-to-mul{max_exponent=two}").contains("pow-to-mul"));
     assert!(refused("dead-code{a=1}").contains("no options"));
 }
+
+#[test]
+fn the_pipelines_for_other_targets_have_every_pass_of_the_default_one() {
+    let ids = |name| -> Vec<String> {
+        let pipeline = parse(name).unwrap();
+        pipeline.ids().into_iter().map(str::to_owned).collect()
+    };
+    for name in ["llm", "ane-direct"] {
+        let own = ids(name);
+        for id in ids("default") {
+            assert!(own.contains(&id), "{name} lacks {id}");
+        }
+    }
+}

@@ -176,7 +176,7 @@ impl PortMap {
     }
 
     /// Notes that an input or output has another name, or more elements, than before.
-    pub fn note(&mut self, function: &str, direction: Direction, name: &str, port: Port) {
+    pub fn note(&mut self, function: &str, direction: Direction, name: &str, port: &Port) {
         self.change(function, direction, name, &mut |known| {
             known.name.clone_from(&port.name);
             if known.padding.is_empty() {
@@ -459,9 +459,9 @@ mod tests {
             ..Port::named(name)
         };
         let mut map = PortMap::default();
-        map.note("main", Direction::Output, "y", port("o0_y", &[]));
-        map.note("main", Direction::Output, "o0_y", port("o0_y", &[0, 3]));
-        map.note("main", Direction::Output, "o0_y", port("z", &[1, 1]));
+        map.note("main", Direction::Output, "y", &port("o0_y", &[]));
+        map.note("main", Direction::Output, "o0_y", &port("o0_y", &[0, 3]));
+        map.note("main", Direction::Output, "o0_y", &port("z", &[1, 1]));
         assert_eq!(map.port("main", Direction::Output, "y"), port("z", &[1, 4]));
         assert_eq!(map.original("main", Direction::Output, "z"), "y");
         assert_eq!(map.original("main", Direction::Input, "z"), "z");
@@ -474,12 +474,12 @@ mod tests {
         let out = Direction::Output;
         let mut map = PortMap::default();
         map.split("main", "y", 1, &["y_0".to_owned(), "y_1".to_owned()]);
-        map.note("main", out, "y_1", Port::named("o1_y_1"));
+        map.note("main", out, "y_1", &Port::named("o1_y_1"));
         let padded = Port {
             padding: vec![0, 1],
             ..Port::named("o1_y_1")
         };
-        map.note("main", out, "o1_y_1", padded);
+        map.note("main", out, "o1_y_1", &padded);
         map.split("main", "y_0", 0, &["a".to_owned(), "b".to_owned()]);
         for name in ["a", "b", "o1_y_1"] {
             assert_eq!(map.original("main", out, name), "y");

@@ -36,9 +36,11 @@ pub const NAMED: [(&str, &str); 5] = [
     ),
     (
         "ane-direct",
-        "default,explicit-attention{only_masked=false},gelu-tanh{form=primitive},rope-as-matmul,\
-         eliminate-concat,split-conv-bias,split-wide-conv,cleanup,name-immediates,dedup-consts,\
-         order-interface,uniform-interface",
+        "cleanup,pow-to-mul{rsqrt=false},fold-rsqrt-epsilon{only_rsqrt=true},stable-softplus,\
+         stable-log-softmax,stable-logsumexp,finite-masks,wide-topk-index,cleanup,\
+         explicit-attention{only_masked=false},gelu-tanh{form=primitive},rope-as-matmul,\
+         eliminate-concat{outputs=true},split-conv-bias,split-wide-conv,cleanup,\
+         name-immediates,dedup-consts,order-interface,uniform-interface",
     ),
 ];
 

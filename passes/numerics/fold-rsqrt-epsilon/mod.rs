@@ -1,10 +1,11 @@
 //! fold-rsqrt-epsilon: an epsilon added before a reciprocal square root becomes its parameter.
 
 use half::f16;
+use serde::{Deserialize, Serialize};
 
 use crate::ir::{Binding, DType, NodeId, Operation, ValueId};
 use crate::ops::{Opset, registry};
-use crate::pass::options::{OptionError, OptionMap};
+use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
     Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target, Uniform,
 };
@@ -26,14 +27,25 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
+/// On the private interface a power is what runs, and `rsqrt` is reported to be refused.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Options {
+    /// Whether roots that are written without `rsqrt` stay so.
+    only_rsqrt: bool,
+}
+
 impl Pass for FoldRsqrtEpsilon {
     fn meta(&self) -> &'static Meta {
         &META
     }
 
+    fn options(&self) -> OptionMap {
+        options::defaults::<Options>()
+    }
+
     fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
-        crate::pass::options::none(META.id, options)?;
-        Ok(Box::new(Fold))
+        Ok(Box::new(Fold(options::read(META.id, options)?)))
     }
 }
 
@@ -41,7 +53,7 @@ impl Pass for FoldRsqrtEpsilon {
 /// op definition.
 const DEFAULT_EPSILON: f64 = 1e-12;
 
-struct Fold;
+struct Fold(Options);
 
 /// A reciprocal square root in one of its spellings.
 struct Root {
@@ -69,6 +81,9 @@ impl Matcher for Fold {
         let Some(sum) = block.producer_of_type(under, "add") else {
             return Attempt::NoMatch;
         };
+        if self.0.only_rsqrt && op.op_type() != "rsqrt" {
+            return Attempt::missed(node, "the option `only_rsqrt` is true");
+        }
         let Some((value, guard)) = addend(block, sum) else {
             return Attempt::missed(under.node, "neither side of the add is one constant number");
         };

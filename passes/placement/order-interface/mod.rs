@@ -160,7 +160,7 @@ fn rename(
     }
     edit.note_ports(|map| {
         for (old, new) in pairs {
-            map.note(function, direction, old, Port::named(new));
+            map.note(function, direction, old, &Port::named(new));
         }
     })
 }

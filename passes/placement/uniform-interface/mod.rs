@@ -262,7 +262,7 @@ fn pad(
         padding,
         ..Port::named(&named.name)
     };
-    edit.note_ports(|map| map.note(function, direction, &named.name, port))
+    edit.note_ports(|map| map.note(function, direction, &named.name, &port))
 }
 
 /// Lets what reads an input read its first elements instead.

@@ -242,9 +242,7 @@ fn stale_read(
             .next_if(|write| write.place <= access.place)
             .is_some()
         {}
-        let Some(write) = writes.peek() else {
-            return None;
-        };
+        let write = writes.peek()?;
         let users = block.graph.uses(result).filter_map(|site| {
             let place = *places.get(&site.user)?;
             let is_argument = matches!(site.slot, Slot::Argument { .. });
@@ -288,9 +286,10 @@ fn outputs(block: &Block<'_>) -> Vec<Found> {
             let other = uses
                 .find(|site| matches!(site.slot, Slot::Argument { .. }) && Some(site.user) != left);
             if let Some(other) = other {
-                let way = match value == *output {
-                    true => "is an output".to_owned(),
-                    false => format!("goes to the output `{}`", graph.name(*output)),
+                let way = if value == *output {
+                    "is an output".to_owned()
+                } else {
+                    format!("goes to the output `{}`", graph.name(*output))
                 };
                 let message = format!(
                     "`{}`, a part of `{}`, {way}, and `{}` uses it too",
