@@ -15,6 +15,7 @@ mod main_job;
 mod new_pass;
 mod numbers;
 mod optimizing;
+mod orion;
 mod placement;
 mod printing;
 mod readme;

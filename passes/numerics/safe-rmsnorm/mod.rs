@@ -181,7 +181,9 @@ impl Matcher for Norms {
 
 /// What the linter says of a norm that squares in fp16; `None` if what it squares is known to be small.
 fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
-    if range::near(block, norm.centred, NEAR).magnitude() < SQUARE_OVERFLOWS {
+    if range::near(block, norm.centred, NEAR).magnitude() < SQUARE_OVERFLOWS
+        || is_logarithm(block, norm.centred)
+    {
         return None;
     }
     let dims = &block.tensor(norm.centred)?.dims;
@@ -194,6 +196,17 @@ fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
             "averages{row} squared differences of fp16 in one row"
         )),
     })
+}
+
+/// Whether a value is a logarithm, or one less its mean. That of an fp16 number is between -17.4 and
+/// 11.1; that of 0, -infinity, is not made by a square, and `lost-guard` is about it.
+fn is_logarithm(block: &Block<'_>, value: ValueId) -> bool {
+    let minuend = block
+        .producer_of_type(value, "sub")
+        .and_then(|sub| sub.value("x"));
+    block
+        .producer_of_type(minuend.unwrap_or(value), "log")
+        .is_some()
 }
 
 impl Norms {

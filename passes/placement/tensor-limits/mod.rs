@@ -179,7 +179,8 @@ fn look(block: &Block<'_>) -> Vec<(NodeId, Found)> {
         }
         findings.extend(too_many(op, rank).map(|found| (node, found)));
     }
-    let large = large.iter();
+    // What is too large for any chip comes first, and is what a group is called by.
+    let large = large.iter().rev();
     findings.extend(large.map(|(kind, large)| (large.node, large.found(*kind))));
     grouped(findings)
 }

@@ -38,9 +38,10 @@ const TWO_WRITES: Rule = Rule {
     id: "state-two-writes",
     summary: "a state that is written more than once in a call",
     why: "One source says that the compiler for the Neural Engine wants exactly one write of a state and \
-          fails with `bad_cast` otherwise. Converted models that write a stacked cache once in each \
-          layer are reported to run, so that is only worth to know. A write that replaces what was \
-          written before, and that nothing has read, loses it.",
+          fails with `bad_cast` otherwise. Another runs language models there with two states for the \
+          caches of all layers; that each layer writes them is likely, but not said. So several writes \
+          are only worth to know. A write that replaces what was written before, and that nothing has \
+          read, loses it.",
     help: "Make all updates first, each from the result of the one before, and write the last: so does \
            merge-states with writes=chained.",
     evidence: Evidence::Disputed,
@@ -92,11 +93,15 @@ const UNTOUCHED: Rule = Rule {
 const FP32_STATE: Rule = Rule {
     id: "fp32-state",
     summary: "a state of another type than fp16",
-    why: "The Neural Engine computes in fp16. A state of fp32 is converted at each read and each write, \
-          all of it; coremltools leaves states as they are when it makes a model fp16.",
+    why: "By coremltools' sources Core ML supports states of fp16 only, and its converter refuses others \
+          (\"State only support fp16 dtype\"). It leaves states as they are when it makes a model fp16. \
+          What Core ML does with such a state from elsewhere is not known.",
     help: "Declare the state as fp16 where the model is made.",
     evidence: Evidence::Documented,
-    sources: &["https://apple.github.io/coremltools/docs-guides/source/stateful-models.html"],
+    sources: &[
+        "https://github.com/apple/coremltools/blob/9.0/coremltools/converters/mil/backend/mil/load.py",
+        "https://apple.github.io/coremltools/docs-guides/source/stateful-models.html",
+    ],
     severity: WARNING,
     catalog: &[],
 };
