@@ -11,6 +11,7 @@ mod pipeline;
 mod remark;
 mod rule;
 mod scan;
+mod sweep;
 pub mod verify;
 mod whole;
 
@@ -19,11 +20,12 @@ mod tests;
 
 pub use block::{Blobs, Block, NoBlobs, Readable, Uniform};
 pub use edit::{Edit, EditError};
-pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent, is_erasable};
+pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent};
 pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Nowhere, Pass};
 pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
 pub use remark::{Place, Remark, RemarkKind};
 pub use rule::{Found, Rule, Severities, Severity};
 pub use scan::{Hit, Spot, scan};
+pub use sweep::is_erasable;
 pub use whole::{Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher};

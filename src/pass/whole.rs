@@ -8,9 +8,9 @@
 
 use super::block::{Blobs, Block};
 use super::edit::{Edit, EditError};
-use super::manager::is_erasable;
 use super::remark::{Place, Remark, RemarkKind};
 use super::rule::Found;
+use super::sweep::is_erasable;
 use crate::eval::ports::{self, PortMap, PortMapError};
 use crate::ir::{Body, Function, InterfaceError, NodeId, Program, Rewriter};
 use crate::model::{DescribeError, DescriptionMut, Interface};

@@ -81,7 +81,10 @@ fn a_rule_with_many_findings_shows_some_and_the_number_of_the_rest() {
     let many = done(args!["lint", package, "--select", "pow", "--verbose"]).stdout;
     let shown = |text: &str| -> usize {
         let severities = ["warning[pow]", "info[pow]"];
-        severities.map(|word| text.matches(word).count()).iter().sum()
+        severities
+            .map(|word| text.matches(word).count())
+            .iter()
+            .sum()
     };
     let all = ids(&done(args![
         "lint", package, "--select", "pow", "--format", "json"
