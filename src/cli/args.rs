@@ -153,7 +153,8 @@ pub(super) struct LintArgs {
     /// Write what is found as the known findings, and end with status 0.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "baseline"])]
     pub(super) write_baseline: Option<PathBuf>,
-    /// Show where the operations of each function are expected to run, an estimate.
+    /// Show where the operations of each function are expected to run, an estimate. Without `--select`,
+    /// the format `full` shows it anyway.
     #[arg(long)]
     pub(super) placement: bool,
     /// A compute plan that a Mac made, as JSON, which goes before the estimate; docs/placement.md has

@@ -182,14 +182,18 @@ fn write_baseline(subjects: &[Subject], path: &Path, output: &Output) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the operations of each model run, if that is asked for.
+/// Where the operations of each model run: if that is asked for, and for people who let all rules look
+/// at a model for Core ML. On the private interface nothing is placed.
 fn placements(
     subjects: &[Subject],
     plan: Option<&Plan>,
     args: &LintArgs,
     output: &Output,
 ) -> Vec<Vec<Placement>> {
-    if !args.placement && plan.is_none() && args.assert_ane_fraction.is_none() {
+    let is_asked = args.placement || plan.is_some() || args.assert_ane_fraction.is_some();
+    let is_whole = args.format == LintFormat::Full && args.select.is_none() && !output.is_quiet();
+    let is_placed = |subject: &Subject| subject.setup.target == Target::CoreMl;
+    if !is_asked && !(is_whole && subjects.iter().all(is_placed)) {
         return Vec::new();
     }
     let of_model = |subject: &Subject| -> Vec<Placement> {

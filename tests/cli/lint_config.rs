@@ -94,7 +94,9 @@ fn a_baseline_holds_what_is_known_and_only_new_findings_count() {
         "--baseline",
         baseline,
         "--fail-on",
-        "info"
+        "info",
+        "--format",
+        "concise"
     ]);
     assert_eq!(ran.stdout, "");
     assert!(ran.stderr.contains("3 in the baseline"), "{}", ran.stderr);

@@ -12,6 +12,7 @@ mod lint_corpus;
 mod linting;
 mod listing;
 mod main_job;
+mod models;
 mod new_pass;
 mod numbers;
 mod optimizing;

@@ -19,10 +19,20 @@ fn the_table_says_what_it_is_and_where_it_is_from() {
 }
 
 #[test]
-fn there_is_no_table_unless_it_is_asked_for() {
+fn the_table_is_for_people_who_look_at_a_whole_model_for_core_ml() {
     let (_folder, path) = model();
-    let ran = done(args!["lint", path]);
-    assert!(!ran.stdout.contains("placement of"), "{}", ran.stdout);
+    let has_table = |more: &[&str]| {
+        let mut arguments = args!["lint", path];
+        arguments.extend(more.iter().map(std::ffi::OsString::from));
+        run(arguments).stdout.contains("placement of")
+    };
+    assert!(has_table(&[]));
+    assert!(!has_table(&["--select", "pow"]));
+    assert!(has_table(&["--select", "pow", "--placement"]));
+    assert!(!has_table(&["--format", "concise"]));
+    assert!(has_table(&["--format", "concise", "--placement"]));
+    assert!(!has_table(&["--target", "ane-direct"]));
+    assert!(!has_table(&["--quiet"]));
 }
 
 #[test]
