@@ -120,13 +120,13 @@ fn attempt(
     found.rule.catalog = row;
     let place = [function, first.1.as_str(), what];
     let width = (names.len() - 1).to_string().len();
+    // Functions with the same inputs get the same names for them.
+    let own = whole.program.functions.get(function)?;
     let pairs: Vec<(String, String)> = names
         .iter()
         .enumerate()
         .map(|(index, name)| {
-            let new = whole
-                .program
-                .fresh_name(&format!("{letter}{index:0width$}_{name}"));
+            let new = own.fresh_name(&format!("{letter}{index:0width$}_{name}"));
             (name.clone(), new)
         })
         .collect();
