@@ -173,6 +173,10 @@ pub enum WholeError {
     Other(String),
 }
 
+fn unreadable(error: PortMapError) -> WholeError {
+    WholeError::Other(error.to_string())
+}
+
 /// Makes one rewrite of a whole program.
 ///
 /// Unlike the rewrite of one operation it is not undone if it stops half way, but the manager then
@@ -182,6 +186,8 @@ pub struct WholeEdit<'a> {
     description: &'a mut DescriptionMut<'a>,
     blobs: &'a dyn Blobs,
     pass: &'static str,
+    /// The map of inputs and outputs, once it is asked for; it is written when the rewrite is made.
+    ports: Option<PortMap>,
 }
 
 impl<'a> WholeEdit<'a> {
@@ -206,11 +212,21 @@ impl<'a> WholeEdit<'a> {
 
     /// Changes the map of inputs and outputs in the metadata.
     pub fn note_ports(&mut self, change: impl FnOnce(&mut PortMap)) -> Result<(), WholeError> {
-        let other = |error: PortMapError| WholeError::Other(error.to_string());
-        let mut map = PortMap::of(&self.description.user_defined()).map_err(other)?;
+        let mut map = match self.ports.take() {
+            Some(map) => map,
+            None => PortMap::of(&self.description.user_defined()).map_err(unreadable)?,
+        };
         change(&mut map);
-        let text = map.text().map_err(other)?;
-        self.description.set_user_defined(ports::KEY, Some(text));
+        self.ports = Some(map);
+        Ok(())
+    }
+
+    /// Writes what was noted into the metadata.
+    fn finish(&mut self) -> Result<(), WholeError> {
+        if let Some(map) = self.ports.take() {
+            let text = map.text().map_err(unreadable)?;
+            self.description.set_user_defined(ports::KEY, Some(text));
+        }
         Ok(())
     }
 
@@ -324,12 +340,15 @@ impl WholeSweep<'_> {
                         continue;
                     }
                     let before = (program.clone(), description.snapshot());
-                    let result = apply(&mut WholeEdit {
+                    let mut lent = description.reborrow();
+                    let mut edit = WholeEdit {
                         program: &mut *program,
-                        description: &mut description.reborrow(),
+                        description: &mut lent,
                         blobs: self.blobs,
                         pass: self.pass,
-                    });
+                        ports: None,
+                    };
+                    let result = apply(&mut edit).and_then(|()| edit.finish());
                     match result {
                         Ok(()) => found
                             .applied
