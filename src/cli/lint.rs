@@ -193,7 +193,8 @@ fn placements(
     let is_asked = args.placement || plan.is_some() || args.assert_ane_fraction.is_some();
     let is_whole = args.format == LintFormat::Full && args.select.is_none() && !output.is_quiet();
     let is_placed = |subject: &Subject| subject.setup.target == Target::CoreMl;
-    if !is_asked && !(is_whole && subjects.iter().all(is_placed)) {
+    let is_wanted = is_asked || (is_whole && subjects.iter().all(is_placed));
+    if !is_wanted {
         return Vec::new();
     }
     let of_model = |subject: &Subject| -> Vec<Placement> {

@@ -168,13 +168,12 @@ pub enum WholeError {
     /// A change of the description.
     #[error(transparent)]
     Describe(#[from] DescribeError),
+    /// The map of inputs and outputs in the metadata.
+    #[error(transparent)]
+    Ports(#[from] PortMapError),
     /// Anything else.
     #[error("{0}")]
     Other(String),
-}
-
-fn unreadable(error: PortMapError) -> WholeError {
-    WholeError::Other(error.to_string())
 }
 
 /// Makes one rewrite of a whole program.
@@ -214,7 +213,7 @@ impl<'a> WholeEdit<'a> {
     pub fn note_ports(&mut self, change: impl FnOnce(&mut PortMap)) -> Result<(), WholeError> {
         let mut map = match self.ports.take() {
             Some(map) => map,
-            None => PortMap::of(&self.description.user_defined()).map_err(unreadable)?,
+            None => PortMap::of(&self.description.user_defined())?,
         };
         change(&mut map);
         self.ports = Some(map);
@@ -224,7 +223,7 @@ impl<'a> WholeEdit<'a> {
     /// Writes what was noted into the metadata.
     fn finish(&mut self) -> Result<(), WholeError> {
         if let Some(map) = self.ports.take() {
-            let text = map.text().map_err(unreadable)?;
+            let text = map.text()?;
             self.description.set_user_defined(ports::KEY, Some(text));
         }
         Ok(())
