@@ -38,6 +38,10 @@ const LOWEST: f32 = -3e4;
 /// Constants with more elements than this are looked into last.
 const SMALL: u64 = 1024;
 
+/// A mask of 4096 queries and as many keys; larger constants that do not reach a softmax are not looked
+/// into at all.
+const LARGEST: u64 = 1 << 24;
+
 /// Masks pass through fewer operations than this on their way to a softmax.
 const MAX_DEPTH: usize = 32;
 
@@ -179,12 +183,19 @@ impl Masks {
             return Attempt::NoMatch;
         }
         let product = multiplies(block, &reached);
-        let attempt = match (self.finite(block, value), stopped) {
-            (Some(finite), _) if !reached.is_empty() => replaced(finite, reached),
-            (Some(_), Some(missed)) if block.op(missed.at).is_some_and(is_near_mask) => {
-                Attempt::CheckFailed(missed)
-            }
-            _ => return Attempt::NoMatch,
+        let attempt = if !reached.is_empty() {
+            let Some(finite) = self.finite(block, value) else {
+                return Attempt::NoMatch;
+            };
+            replaced(finite, reached)
+        } else if let Some(missed) = stopped.filter(|missed| {
+            block.op(missed.at).is_some_and(is_near_mask)
+                && is_mask_sized(value)
+                && self.finite(block, value).is_some()
+        }) {
+            Attempt::CheckFailed(missed)
+        } else {
+            return Attempt::NoMatch;
         };
         judged(block, attempt, value, product)
     }
@@ -248,6 +259,13 @@ fn judged(block: &Block<'_>, attempt: Attempt, value: &Value, product: Option<No
         }
         MASK_INFINITY.found("the mask value is -infinity")
     })
+}
+
+/// Whether a constant may be a mask by its size; a table of embeddings, which is added to something as
+/// well, is not read for a remark.
+fn is_mask_sized(value: &Value) -> bool {
+    let elements = value.tensor_type().and_then(TensorType::elements);
+    elements.is_some_and(|count| count <= LARGEST)
 }
 
 fn is_small(value: &Value) -> bool {
