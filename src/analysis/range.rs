@@ -282,42 +282,9 @@ impl<'a> Ranges<'a> {
             "gelu" => of("x")?
                 .map(|end| end.max(0.0))
                 .union(Range::new(-0.1701, 0.0)),
-            "identity"
-            | "cast"
-            | "reshape"
-            | "reshape_like"
-            | "transpose"
-            | "expand_dims"
-            | "squeeze"
-            | "slice_by_index"
-            | "slice_by_size"
-            | "tile"
-            | "gather"
-            | "gather_along_axis"
-            | "gather_nd"
-            | "split"
-            | "reverse"
-            | "flatten2d"
-            | "depth_to_space"
-            | "space_to_depth"
-            | "pixel_shuffle"
-            | "pixel_unshuffle"
-            | "sliding_windows"
-            | "max_pool"
-            | "reduce_max"
-            | "reduce_min"
-            | "reduce_mean"
-            | "upsample_nearest_neighbor"
-            | "resize_nearest_neighbor"
-            | "band_part" => {
-                let x = of("x")?;
-                // Elements off the band are 0.
-                if op.op_type() == "band_part" {
-                    x.union(Range::new(0.0, 0.0))
-                } else {
-                    x
-                }
-            }
+            // Elements off the band are 0.
+            "band_part" => of("x")?.union(Range::new(0.0, 0.0)),
+            op_type if MOVING.contains(&op_type) => of("x")?,
             "fill" => of("value")?,
             "concat" | "stack" => {
                 let bindings = op.argument("values")?.bindings.iter();
@@ -414,6 +381,37 @@ fn products(x: Range, y: Range) -> Range {
     ])
 }
 
+/// Operations whose results are elements of their operand, or lie between some.
+const MOVING: [&str; 27] = [
+    "identity",
+    "cast",
+    "reshape",
+    "reshape_like",
+    "transpose",
+    "expand_dims",
+    "squeeze",
+    "slice_by_index",
+    "slice_by_size",
+    "tile",
+    "gather",
+    "gather_along_axis",
+    "gather_nd",
+    "split",
+    "reverse",
+    "flatten2d",
+    "depth_to_space",
+    "space_to_depth",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "sliding_windows",
+    "max_pool",
+    "reduce_max",
+    "reduce_min",
+    "reduce_mean",
+    "upsample_nearest_neighbor",
+    "resize_nearest_neighbor",
+];
+
 /// The parameters on whose ranges the range of a result depends.
 fn operands(op: &Operation) -> &'static [&'static str] {
     match op.op_type() {
@@ -423,44 +421,9 @@ fn operands(op: &Operation) -> &'static [&'static str] {
         "select" => &["a", "b"],
         "pad" => &["x", "constant_val"],
         "add" | "sub" | "mul" | "real_div" | "maximum" | "minimum" => &["x", "y"],
-        "relu"
-        | "relu6"
-        | "abs"
-        | "square"
-        | "exp"
-        | "exp2"
-        | "sqrt"
-        | "silu"
-        | "gelu"
-        | "identity"
-        | "cast"
-        | "reshape"
-        | "reshape_like"
-        | "transpose"
-        | "expand_dims"
-        | "squeeze"
-        | "slice_by_index"
-        | "slice_by_size"
-        | "tile"
-        | "gather"
-        | "gather_along_axis"
-        | "gather_nd"
-        | "split"
-        | "reverse"
-        | "flatten2d"
-        | "depth_to_space"
-        | "space_to_depth"
-        | "pixel_shuffle"
-        | "pixel_unshuffle"
-        | "sliding_windows"
-        | "max_pool"
-        | "reduce_max"
-        | "reduce_min"
-        | "reduce_mean"
-        | "upsample_nearest_neighbor"
-        | "resize_nearest_neighbor"
-        | "band_part"
-        | "pow" => &["x"],
+        "relu" | "relu6" | "abs" | "square" | "exp" | "exp2" | "sqrt" | "silu" | "gelu"
+        | "band_part" | "pow" => &["x"],
+        op_type if MOVING.contains(&op_type) => &["x"],
         _ => &[],
     }
 }

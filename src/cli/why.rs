@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use super::args::WhyArgs;
 use super::output::{Output, count};
 use super::{explain, open};
-use crate::pass::{Manager, Pipeline, Remark, RemarkKind, Settings, Step};
+use crate::pass::{Pipeline, Remark, RemarkKind, Step, Whole, report};
 use crate::passes;
 
 pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
@@ -22,12 +22,17 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let [Step::Pass { options, .. }] = pipeline.steps.as_slice() else {
         bail!("`{}` is not one pass", args.pass);
     };
-    let mut file = open(&args.model, output)?.file;
-    let weights = std::sync::Arc::clone(file.weights());
-    let manager = Manager::new(passes::ALL, Settings::default());
+    let file = open(&args.model, output)?.file;
+    let metadata = file.model.user_defined();
     let mut remarks = Vec::new();
-    for mut part in file.model.parts_mut() {
-        remarks.extend(manager.report(id, options, &mut part, weights.as_ref())?);
+    for part in file.model.programs() {
+        let whole = Whole {
+            program: part.program,
+            interface: &part.interface,
+            metadata: &metadata,
+            blobs: file.weights().as_ref(),
+        };
+        remarks.extend(report(pass, options, &whole, &part.stage)?);
     }
     if let Some(op) = &args.op {
         let exists = file

@@ -131,6 +131,25 @@ impl Graph {
         }
     }
 
+    /// Puts another value in the place of one output; the others stay as they are.
+    pub(super) fn set_output(&mut self, index: usize, value: ValueId) {
+        let output = self.output;
+        let Some(old) = self.outputs().get(index).copied() else {
+            return;
+        };
+        let slot = Slot::Output(index as u32);
+        // Of the old value: it has few uses, where the return has an edge for each output.
+        self.kill_edges(
+            old.node,
+            Direction::Outgoing,
+            |edge| matches!(edge, Edge::Use { slot: own, .. } if *own == slot),
+        );
+        self.add_use(value, Use { user: output, slot });
+        if let Some(Node::Return(values)) = self.store.node_weight_mut(output.0) {
+            values[index] = value;
+        }
+    }
+
     /// Sets (or with `None` removes) the bindings of one parameter.
     pub(super) fn set_argument(
         &mut self,

@@ -223,14 +223,13 @@ impl Body {
     ///
     /// If there is no such output, or it is an input as well or an output twice.
     pub fn exchange_output(&mut self, index: usize, value: ValueId) -> Result<(), InterfaceError> {
-        let mut outputs = self.graph.outputs().to_vec();
+        let outputs = self.graph.outputs();
         let old = *outputs.get(index).ok_or(InterfaceError::NoOutput(index))?;
         let is_twice = outputs.iter().filter(|output| **output == old).count() > 1;
-        if is_twice || self.graph.op(old.node).is_none() || outputs.contains(&value) {
+        if is_twice || self.graph.op(old.node).is_none() || self.graph.is_output(value) {
             return Err(InterfaceError::Shared(self.graph.name(old).to_owned()));
         }
-        outputs[index] = value;
-        self.graph.set_outputs(outputs);
+        self.graph.set_output(index, value);
         let new_name = self.graph.name(value).to_owned();
         let old_name = self.graph.rename(old, new_name);
         self.graph.rename(value, old_name);

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use rayon::prelude::*;
+
 use super::baseline::Baseline;
 use super::config::{Config, Ignore};
 use super::finding::{Finding, Summary};
@@ -176,24 +178,29 @@ impl<'p> Linter<'p> {
                 metadata: &metadata,
                 blobs: file.weights().as_ref(),
             };
-            for pass in self.passes {
-                let is_wanted = |rule: &Rule| {
-                    // What is silent for the target is not looked for: that may need weights.
-                    let speaks = setup.wants(rule) && rule.severity_for(setup.target).is_some();
-                    speaks || (self.catalog && !rule.catalog.is_empty())
-                };
-                if !pass.rules().iter().any(is_wanted) {
-                    continue;
-                }
+            let is_wanted = |rule: &Rule| {
+                // What is silent for the target is not looked for: that may need weights.
+                let speaks = setup.wants(rule) && rule.severity_for(setup.target).is_some();
+                speaks || (self.catalog && !rule.catalog.is_empty())
+            };
+            // Passes see the same program and change nothing, so that they look at it at once.
+            let of_pass = |pass: &&'static dyn Pass| {
                 let id = pass.meta().id;
-                let options = setup.options(id);
-                for mut hit in scan(*pass, &options, &whole, &part.stage)? {
+                let found = scan(*pass, &setup.options(id), &whole, &part.stage)?;
+                let found = found.into_iter().map(|mut hit| {
                     if hit.spot.is_none() {
                         hit.spot = spot_by_name(part.program, &hit);
                     }
-                    hits.push((part_number, id, hit));
-                }
-            }
+                    (part_number, id, hit)
+                });
+                Ok(found.collect())
+            };
+            let wanted = self.passes.par_iter();
+            let found: Vec<Vec<_>> = wanted
+                .filter(|pass| pass.rules().iter().any(is_wanted))
+                .map(of_pass)
+                .collect::<Result<_, OptionError>>()?;
+            hits.extend(found.into_iter().flatten());
         }
         Ok(hits)
     }

@@ -16,7 +16,7 @@ use super::pipeline::{MAX_ROUNDS, Pipeline, Step};
 use super::remark::{Remark, RemarkKind};
 use super::sweep::Sweep;
 use super::verify::{self, Issue};
-use super::whole::{Swept, WholeSweep};
+use super::whole::WholeSweep;
 use crate::ir::Program;
 use crate::model::{DescriptionMut, PartMut};
 use crate::ops::Opset;
@@ -184,52 +184,6 @@ impl<'a> Manager<'a> {
             });
         }
         Ok(outcome)
-    }
-
-    /// What one pass would find in a program, without changing it.
-    pub fn report(
-        &self,
-        id: &str,
-        options: &OptionMap,
-        part: &mut PartMut<'_>,
-        blobs: &dyn Blobs,
-    ) -> Result<Vec<Remark>, OptionError> {
-        let Some(pass) = self.passes.iter().find(|pass| pass.meta().id == id) else {
-            return Ok(Vec::new());
-        };
-        let mut whole = Swept::default();
-        if let Some(mut matcher) = pass.whole_matcher(options)? {
-            let sweep = WholeSweep {
-                pass: pass.meta().id,
-                stage: &part.stage,
-                blobs,
-            };
-            whole = sweep.report(matcher.as_mut(), part.program, &part.description);
-        }
-        let mut sweep = Sweep {
-            pass: *pass,
-            options,
-            stage: &part.stage,
-            function: String::new(),
-            opset: None,
-            blobs,
-            budget: None,
-            backward: false,
-            applied: Vec::new(),
-            missed: Vec::new(),
-        };
-        for (name, function) in &mut part.program.functions {
-            sweep.function.clone_from(name);
-            for (opset, body) in &mut function.specializations {
-                sweep.opset = Opset::parse(opset);
-                sweep.body(&mut body.graph, &mut body.names)?;
-            }
-        }
-        let mut remarks = whole.applied;
-        remarks.append(&mut sweep.applied);
-        remarks.append(&mut whole.missed);
-        remarks.append(&mut sweep.missed);
-        Ok(remarks)
     }
 }
 
@@ -406,7 +360,7 @@ impl Run<'_, '_> {
                         function: name.clone(),
                         opset: Opset::parse(opset),
                         blobs: self.blobs,
-                        budget: Some(budget),
+                        budget,
                         backward: false,
                         applied: Vec::new(),
                         missed: Vec::new(),
@@ -415,7 +369,7 @@ impl Run<'_, '_> {
                     let made = sweep.applied.len();
                     self.manager.made += made;
                     applied.append(&mut sweep.applied);
-                    if made == 0 || sweep.budget == Some(0) {
+                    if made == 0 || sweep.budget == 0 {
                         missed.append(&mut sweep.missed);
                         break;
                     }

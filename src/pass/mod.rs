@@ -26,6 +26,6 @@ pub use meta::{Evidence, Exactness, Family, Meta, Target};
 pub use pipeline::{NAMED, Pipeline, PipelineError, Step, nearest};
 pub use remark::{Place, Remark, RemarkKind};
 pub use rule::{Found, Rule, Severities, Severity};
-pub use scan::{Hit, Spot, scan};
+pub use scan::{Hit, Spot, report, scan};
 pub use sweep::is_erasable;
 pub use whole::{Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher};

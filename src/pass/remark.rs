@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use super::block::Block;
+use super::matcher::Missed;
+use crate::ir::{NodeId, Operation};
+
 /// The kind of a remark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemarkKind {
@@ -37,6 +41,58 @@ pub struct Remark {
     pub what: String,
     /// The operation that stopped it, if it is not the root.
     pub stopped_at: Option<Place>,
+}
+
+impl Place {
+    /// Where a node of a block is.
+    pub(super) fn of(block: &Block<'_>, node: NodeId, stage: &str, function: &str) -> Self {
+        Self {
+            stage: stage.to_owned(),
+            function: function.to_owned(),
+            op: block.label(node),
+            op_type: block
+                .op(node)
+                .map_or("input", Operation::op_type)
+                .to_owned(),
+        }
+    }
+}
+
+impl Remark {
+    /// What was done.
+    pub(super) fn applied(pass: &'static str, place: Place, what: String) -> Self {
+        Self {
+            kind: RemarkKind::Applied,
+            pass,
+            place,
+            what,
+            stopped_at: None,
+        }
+    }
+
+    /// What was not done, and why.
+    pub(super) fn missed(pass: &'static str, place: Place, why: String) -> Self {
+        Self {
+            kind: RemarkKind::Missed,
+            ..Self::applied(pass, place, why)
+        }
+    }
+
+    /// A near match of the pattern with this root.
+    pub(super) fn stopped(
+        pass: &'static str,
+        block: &Block<'_>,
+        root: NodeId,
+        place: Place,
+        missed: Missed,
+    ) -> Self {
+        let stopped_at =
+            (missed.at != root).then(|| Place::of(block, missed.at, &place.stage, &place.function));
+        Self {
+            stopped_at,
+            ..Self::missed(pass, place, missed.why)
+        }
+    }
 }
 
 impl fmt::Display for Place {

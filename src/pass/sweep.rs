@@ -2,9 +2,9 @@
 
 use super::block::{Blobs, Block};
 use super::edit::Edit;
-use super::matcher::{Attempt, Direction, Matcher, Missed, Pass};
+use super::matcher::{Attempt, Direction, Matcher, Pass};
 use super::options::{OptionError, OptionMap};
-use super::remark::{Place, Remark, RemarkKind};
+use super::remark::{Place, Remark};
 use crate::ir::{Graph, Names, NodeId, Operation, Rewriter};
 use crate::ops::{Opset, registry};
 
@@ -16,8 +16,8 @@ pub(super) struct Sweep<'a> {
     pub(super) function: String,
     pub(super) opset: Option<Opset>,
     pub(super) blobs: &'a dyn Blobs,
-    /// Rewrites that may still be made; `None` to report matches without making any.
-    pub(super) budget: Option<usize>,
+    /// Rewrites that may still be made.
+    pub(super) budget: usize,
     /// Whether the matcher wants the last operation first.
     pub(super) backward: bool,
     pub(super) applied: Vec<Remark>,
@@ -53,7 +53,7 @@ impl<'a> Sweep<'a> {
             } else {
                 index
             }];
-            if self.budget == Some(0) {
+            if self.budget == 0 {
                 return Ok(());
             }
             let nested = graph.op(node).map_or(0, |op| op.blocks().len());
@@ -93,8 +93,10 @@ impl<'a> Sweep<'a> {
         outer: Option<&Block<'_>>,
         node: NodeId,
     ) {
-        let Some(op) = graph.op(node) else { return };
-        let op_type = op.op_type().to_owned();
+        if graph.op(node).is_none() {
+            return;
+        }
+        let id = self.pass.meta().id;
         let (attempt, place) = {
             let block = self.view(graph, outer);
             // Findings are for the linter.
@@ -102,25 +104,22 @@ impl<'a> Sweep<'a> {
             if matches!(attempt, Attempt::NoMatch | Attempt::NoEffect) {
                 return;
             }
-            (attempt, self.place(&block, node, op_type))
+            let place = Place::of(&block, node, self.stage, &self.function);
+            (attempt, place)
         };
         match attempt {
             Attempt::NoMatch | Attempt::NoEffect | Attempt::Found(..) => {}
             Attempt::CheckFailed(missed) => {
-                let remark = self.miss(&self.view(graph, outer), node, place, missed);
+                let block = self.view(graph, outer);
+                let remark = Remark::stopped(id, &block, node, place, missed);
                 self.missed.push(remark);
             }
             Attempt::Match(found) => {
-                let Some(budget) = self.budget else {
-                    self.remark(RemarkKind::Applied, place, found.what);
-                    return;
-                };
                 let Some(opset) = self.opset else {
                     let why = "the opset is newer than those milwright knows".to_owned();
-                    self.remark(RemarkKind::Missed, place, why);
+                    self.missed.push(Remark::missed(id, place, why));
                     return;
                 };
-                let id = self.pass.meta().id;
                 let rewriter = Rewriter::new(graph, names, id, node, is_erasable);
                 let mut edit = Edit::new(rewriter, opset, self.blobs);
                 let result = (found.apply)(&mut edit);
@@ -129,53 +128,15 @@ impl<'a> Sweep<'a> {
                 let changed = result.is_ok() || edit.has_changed();
                 edit.finish();
                 if changed {
-                    self.budget = Some(budget - 1);
-                    self.remark(RemarkKind::Applied, place.clone(), found.what);
+                    self.budget -= 1;
+                    let remark = Remark::applied(id, place.clone(), found.what);
+                    self.applied.push(remark);
                 }
                 if let Err(error) = result {
-                    self.remark(RemarkKind::Missed, place, error.to_string());
+                    let remark = Remark::missed(id, place, error.to_string());
+                    self.missed.push(remark);
                 }
             }
-        }
-    }
-
-    fn place(&self, block: &Block<'_>, node: NodeId, op_type: String) -> Place {
-        Place {
-            stage: self.stage.to_owned(),
-            function: self.function.clone(),
-            op: block.label(node),
-            op_type,
-        }
-    }
-
-    fn miss(&self, block: &Block<'_>, node: NodeId, place: Place, missed: Missed) -> Remark {
-        let stopped_at = (missed.at != node).then(|| {
-            let op_type = block
-                .op(missed.at)
-                .map_or("input", Operation::op_type)
-                .to_owned();
-            self.place(block, missed.at, op_type)
-        });
-        Remark {
-            kind: RemarkKind::Missed,
-            pass: self.pass.meta().id,
-            place,
-            what: missed.why,
-            stopped_at,
-        }
-    }
-
-    fn remark(&mut self, kind: RemarkKind, place: Place, what: String) {
-        let remark = Remark {
-            kind,
-            pass: self.pass.meta().id,
-            place,
-            what,
-            stopped_at: None,
-        };
-        match kind {
-            RemarkKind::Applied => self.applied.push(remark),
-            RemarkKind::Missed => self.missed.push(remark),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::ir::{
     Binding, Body, BodyBuilder, DType, DraftBinding, Function, InputOrigin, NamedType, NodeId,
     OpDraft, Program, TensorType, ValueId, ValueType,
 };
-use crate::model::{Model, Origin, PartMut, Side};
+use crate::model::{Interface, Model, Origin, Side};
 use crate::ops::Opset;
 
 /// `relu(relu(… x))`, so many of them; the last one, `y`, is the output.
@@ -360,19 +360,18 @@ fn what_a_pass_does_besides_waits_for_the_request_if_it_changes_the_interface() 
 
 #[test]
 fn a_report_finds_what_a_run_would_rewrite_and_changes_nothing() {
-    let mut program = chain(3);
-    let before = verify::fingerprint(&program);
-    let manager = Manager::new(FAKES, Settings::default());
-    let remarks = manager
-        .report(
-            "there",
-            &OptionMap::new(),
-            &mut PartMut::alone(&mut program),
-            &NoBlobs,
-        )
-        .unwrap();
+    let program = chain(3);
+    let whole = Whole {
+        program: &program,
+        interface: &Interface::default(),
+        metadata: &BTreeMap::new(),
+        blobs: &NoBlobs,
+    };
+    let remarks = report(&THERE, &OptionMap::new(), &whole, "").unwrap();
     assert_eq!(remarks.len(), 3);
-    assert_eq!(verify::fingerprint(&program), before);
+    let mut program = program.clone();
+    let outcome = run("there", &mut program, Settings::default()).unwrap();
+    assert_eq!(remarks, outcome.remarks);
 }
 
 /// Runs a pass over a model that may have its interface changed.

@@ -8,7 +8,7 @@
 
 use super::block::{Blobs, Block};
 use super::edit::{Edit, EditError};
-use super::remark::{Place, Remark, RemarkKind};
+use super::remark::{Place, Remark};
 use super::rule::Found;
 use super::sweep::is_erasable;
 use crate::eval::ports::{self, PortMap, PortMapError};
@@ -176,10 +176,8 @@ pub enum WholeError {
     Other(String),
 }
 
-/// Makes one rewrite of a whole program.
-///
-/// Unlike the rewrite of one operation it is not undone if it stops half way, but the manager then
-/// puts the program back as it was, so that a refusal at any point is harmless.
+/// Makes one rewrite of a whole program. If it is refused at any point, the manager puts program and
+/// description back as they were.
 pub struct WholeEdit<'a> {
     program: &'a mut Program,
     description: &'a mut DescriptionMut<'a>,
@@ -263,7 +261,7 @@ impl<'a> WholeEdit<'a> {
     }
 }
 
-/// What a sweep over a whole program did, or would do.
+/// What a sweep over a whole program did.
 #[derive(Default)]
 pub(super) struct Swept {
     pub(super) applied: Vec<Remark>,
@@ -291,33 +289,6 @@ impl WholeSweep<'_> {
             blobs: self.blobs,
         };
         matcher.attempts(&whole)
-    }
-
-    /// All matches and near matches, without changing anything.
-    pub(super) fn report(
-        &self,
-        matcher: &mut dyn WholeMatcher,
-        program: &Program,
-        description: &DescriptionMut<'_>,
-    ) -> Swept {
-        let mut found = Swept::default();
-        for attempt in self.attempts(matcher, program, description) {
-            let place = attempt.place(self.stage);
-            match attempt.end {
-                WholeEnd::NoMatch => {}
-                WholeEnd::Match { what, .. } => {
-                    found
-                        .applied
-                        .push(self.remark(RemarkKind::Applied, place, what));
-                }
-                WholeEnd::Missed(why) => {
-                    found
-                        .missed
-                        .push(self.remark(RemarkKind::Missed, place, why));
-                }
-            }
-        }
-        found
     }
 
     /// Makes the rewrite of the first match; what is missed besides. No rewrite if there is no match
@@ -349,37 +320,24 @@ impl WholeSweep<'_> {
                     };
                     let result = apply(&mut edit).and_then(|()| edit.finish());
                     match result {
-                        Ok(()) => found
-                            .applied
-                            .push(self.remark(RemarkKind::Applied, place, what)),
+                        Ok(()) => {
+                            let remark = Remark::applied(self.pass, place, what);
+                            found.applied.push(remark);
+                        }
                         Err(error) => {
                             *program = before.0;
                             description.restore(before.1);
                             refused.push(place.clone());
                             let why = error.to_string();
-                            found
-                                .missed
-                                .push(self.remark(RemarkKind::Missed, place, why));
+                            found.missed.push(Remark::missed(self.pass, place, why));
                         }
                     }
                 }
                 WholeEnd::Missed(why) => {
-                    found
-                        .missed
-                        .push(self.remark(RemarkKind::Missed, place, why));
+                    found.missed.push(Remark::missed(self.pass, place, why));
                 }
             }
         }
         found
-    }
-
-    fn remark(&self, kind: RemarkKind, place: Place, what: String) -> Remark {
-        Remark {
-            kind,
-            pass: self.pass,
-            place,
-            what,
-            stopped_at: None,
-        }
     }
 }

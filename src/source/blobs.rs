@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::package::weights::{self, BlobDType, WeightsError};
 
 /// Where the data of blobs comes from.
-pub trait Blobs {
+pub trait Blobs: Sync {
     /// The packed data at a blob reference; `None` if the file or the blob cannot be read.
     fn bytes(&self, blob: &BlobRef) -> Option<&[u8]>;
 
