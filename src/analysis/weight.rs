@@ -469,3 +469,6 @@ fn cut_packed(
         Tensor::ints(DType::UInt32, vec![sizes.len()], sizes),
     ))
 }
+
+#[cfg(test)]
+mod tests;
