@@ -11,13 +11,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use case::Case;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
 use milwright::pass::{
-    Evidence, Family, Manager, NAMED, NoBlobs, Pass, Pipeline, Rule, Settings, Severity, Silent,
-    Step, Target, Whole, scan, verify,
+    Evidence, Family, Manager, NAMED, Pass, Pipeline, Rule, Settings, Severity, Silent, Step,
+    Target, Whole, scan, verify,
 };
 use milwright::passes::ALL;
 use milwright::text::{self, PrintOptions};
@@ -136,7 +137,9 @@ fn every_page_shows_a_program_before_and_after() {
         let [before, after] = blocks.as_slice() else {
             panic!("{}: {} mil blocks instead of two", meta.id, blocks.len());
         };
-        assert!(before.starts_with("program("), "{}: before", meta.id);
+        let first = before.lines().find(|line| !line.starts_with("//"));
+        let starts = first.is_some_and(|line| line.starts_with("program("));
+        assert!(starts, "{}: before", meta.id);
         assert!(after.starts_with("program("), "{}: after", meta.id);
         assert_ne!(before, after, "{}: nothing happens in the example", meta.id);
     }
@@ -147,38 +150,45 @@ fn the_program_on_every_page_becomes_what_the_page_says() {
     for pass in rewriting() {
         let meta = pass.meta();
         let blocks = code_blocks(section(meta.page, "Before and after"), "mil");
-        let mut parsed = text::parse(&blocks[0], meta.id).unwrap();
+        // Comments give options and what was measured, as in a case.
+        let case = Case::read(&blocks[0], meta.id, meta.id).unwrap();
+        let source: String = blocks[0]
+            .lines()
+            .skip_while(|line| line.starts_with("//"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let mut program = case.program.clone();
         let options = PrintOptions {
-            dialect: Some(parsed.dialect),
+            dialect: Some(case.dialect),
             ..PrintOptions::default()
         };
         let print = |program: &Program| text::program_text(program, &options).unwrap();
         assert_eq!(
-            print(&parsed.program).trim_end(),
-            blocks[0].trim_end(),
+            print(&program).trim_end(),
+            source.trim_end(),
             "{}: not in canonical form",
             meta.id
         );
-        let issues = verify::issues(&parsed.program);
+        let issues = verify::issues(&program);
         assert!(issues.is_empty(), "{}: {issues:?}", meta.id);
-        let pipeline = Pipeline::parse(meta.id, ALL).unwrap();
         let settings = Settings {
             interface_changes: true,
             verify_each: true,
+            calibration: Arc::clone(&case.calibration),
             ..Settings::default()
         };
         Manager::new(ALL, settings)
             .run(
-                &pipeline,
-                &mut parsed.program,
+                &case.pipeline,
+                &mut program,
                 "",
                 &issues,
-                &NoBlobs,
+                &case.blobs,
                 &mut Silent,
             )
             .unwrap();
         assert_eq!(
-            print(&parsed.program).trim_end(),
+            print(&program).trim_end(),
             blocks[1].trim_end(),
             "{}: the page shows another result",
             meta.id
@@ -205,11 +215,13 @@ fn the_program_on_the_page_of_every_check_has_the_findings_that_the_page_shows()
             interface: &parts[0].interface,
             metadata: &model.user_defined(),
             blobs: &case.blobs,
+            stage: "",
+            calibration: &case.calibration,
         };
         let Some(Step::Pass { options, .. }) = case.pipeline.steps.first() else {
             panic!("{id}: no pass");
         };
-        let hits = scan(*pass, options, &whole, "").unwrap();
+        let hits = scan(*pass, options, &whole).unwrap();
         let found: Vec<String> = hits
             .iter()
             .map(|hit| {

@@ -14,7 +14,8 @@
 //! - `// stored FILE: missing`, or `pointer`, or `// stored FILE OFFSET: fp16 4`: what a weight file is
 //!   that checks are to look at, without its data;
 //! - `// described FUNCTION inputs: x fp16 [1, 4]; …` (or `outputs`, `states`), or `// described
-//!   FUNCTION: nothing`: what the model's description says other than the program.
+//!   FUNCTION: nothing`: what the model's description says other than the program;
+//! - `// measured FUNCTION: VALUE = PEAK, …`: the greatest magnitudes that a calibration has seen.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
 //! every other case must change. What the pass says and does is kept in

@@ -258,6 +258,7 @@ fn wrong_rows(file: &ModelFile, original: &Program, run: &Program, inputs: &Arra
         outer: None,
         opset: Some(Opset::CoreML8),
         blobs: &NoBlobs,
+        ranges: None,
     };
     let (mut rows, mut wrong) = (0, 0);
     for (node, _) in graph.ops() {
@@ -411,6 +412,7 @@ fn the_residual_streams_of_models_are_found() {
             outer: None,
             opset: Some(Opset::CoreML8),
             blobs: &**file.weights(),
+            ranges: None,
         };
         let stream = residual::longest(&block).unwrap_or_else(|| panic!("{model} has none"));
         assert_eq!(stream.writes.len(), additions, "{model}");

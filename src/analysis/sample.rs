@@ -25,6 +25,7 @@ impl Sample {
             outer: None,
             opset: Some(Opset::CoreML8),
             blobs: &NoBlobs,
+            ranges: None,
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use super::args::WhyArgs;
 use super::output::{Output, count};
 use super::{explain, open};
-use crate::pass::{Pipeline, Remark, RemarkKind, Step, Whole, report};
+use crate::pass::{Calibration, Pipeline, Remark, RemarkKind, Step, Whole, report};
 use crate::passes;
 
 pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
@@ -31,8 +31,10 @@ pub(super) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitCode> {
             interface: &part.interface,
             metadata: &metadata,
             blobs: file.weights().as_ref(),
+            stage: &part.stage,
+            calibration: &Calibration::default(),
         };
-        remarks.extend(report(pass, options, &whole, &part.stage)?);
+        remarks.extend(report(pass, options, &whole)?);
     }
     if let Some(op) = &args.op {
         let exists = file

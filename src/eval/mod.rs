@@ -17,6 +17,7 @@ mod memory;
 pub mod npz;
 pub mod ports;
 mod precision;
+pub mod ranges;
 mod runner;
 pub mod script;
 pub mod states;

@@ -14,7 +14,7 @@ use crate::ir::{NodeId, Program};
 use crate::model::Part;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Exactness, Hit, Pass, Pipeline, Rule, Severity, Spot, Step, Target, Whole, scan,
+    Calibration, Exactness, Hit, Pass, Pipeline, Rule, Severity, Spot, Step, Target, Whole, scan,
 };
 use crate::source::ModelFile;
 
@@ -131,6 +131,8 @@ pub struct Linter<'p> {
     passes: &'p [&'static dyn Pass],
     /// Whether the rows of Orion's catalogue are wanted.
     pub catalog: bool,
+    /// What was measured of the model, for the rules that then know more.
+    pub calibration: Calibration,
 }
 
 impl<'p> Linter<'p> {
@@ -139,6 +141,7 @@ impl<'p> Linter<'p> {
         Self {
             passes,
             catalog: false,
+            calibration: Calibration::default(),
         }
     }
 
@@ -177,6 +180,8 @@ impl<'p> Linter<'p> {
                 interface: &part.interface,
                 metadata: &metadata,
                 blobs: file.weights().as_ref(),
+                stage: &part.stage,
+                calibration: &self.calibration,
             };
             let is_wanted = |rule: &Rule| {
                 // What is silent for the target is not looked for: that may need weights.
@@ -186,7 +191,7 @@ impl<'p> Linter<'p> {
             // Passes see the same program and change nothing, so that they look at it at once.
             let of_pass = |pass: &&'static dyn Pass| {
                 let id = pass.meta().id;
-                let found = scan(*pass, &setup.options(id), &whole, &part.stage)?;
+                let found = scan(*pass, &setup.options(id), &whole)?;
                 let found = found.into_iter().map(|mut hit| {
                     if hit.spot.is_none() {
                         hit.spot = spot_by_name(part.program, &hit);

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use half::f16;
 
+use crate::eval::ranges::{FunctionRanges, Range};
 use crate::eval::{self, ConstantError};
 use crate::ir::{
     Binding, BlobRef, Content, DType, Graph, Node, NodeId, Operation, TensorData, TensorType,
@@ -48,6 +49,8 @@ pub struct Block<'a> {
     pub opset: Option<Opset>,
     /// The weight files.
     pub blobs: &'a dyn Blobs,
+    /// What was measured of the function's values, if anything was.
+    pub ranges: Option<&'a FunctionRanges>,
 }
 
 /// A constant all of whose elements are equal.
@@ -81,6 +84,11 @@ impl<'a> Block<'a> {
     /// The declared tensor type of a value.
     pub fn tensor(&self, value: ValueId) -> Option<&'a TensorType> {
         self.graph.ty(value)?.as_tensor()
+    }
+
+    /// What was measured of a value, if it was.
+    pub fn range(&self, value: ValueId) -> Option<&'a Range> {
+        self.ranges?.get(self.graph.name(value))
     }
 
     /// The element type of a value.

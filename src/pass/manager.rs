@@ -6,9 +6,11 @@
 //! something, and the program must verify after each pass. After the pipeline it must verify
 //! always.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::block::Blobs;
+use super::calibration::Calibration;
 use super::matcher::Pass;
 use super::meta::Exactness;
 use super::options::{OptionError, OptionMap};
@@ -31,6 +33,8 @@ pub struct Settings {
     pub max_rewrites: Option<usize>,
     /// Run passes that change inputs, outputs or states.
     pub interface_changes: bool,
+    /// What was measured of the model, for passes that depend on its values.
+    pub calibration: Arc<Calibration>,
     /// Verify after each pass, and compare the text before and after with what the pass says.
     pub verify_each: bool,
 }
@@ -40,6 +44,7 @@ impl Default for Settings {
         Self {
             max_rewrites: None,
             interface_changes: false,
+            calibration: Arc::default(),
             verify_each: cfg!(debug_assertions),
         }
     }
@@ -301,10 +306,12 @@ impl Run<'_, '_> {
             }
             return Ok((applied, Vec::new()));
         }
+        let calibration = Arc::clone(&self.manager.settings.calibration);
         let sweep = WholeSweep {
             pass: id,
             stage: self.stage,
             blobs: self.blobs,
+            calibration: &calibration,
         };
         let most = self.manager.settings.max_rewrites.unwrap_or(usize::MAX);
         let mut refused = Vec::new();
@@ -360,6 +367,7 @@ impl Run<'_, '_> {
                         function: name.clone(),
                         opset: Opset::parse(opset),
                         blobs: self.blobs,
+                        ranges: settings.calibration.ranges.function(self.stage, name),
                         budget,
                         backward: false,
                         applied: Vec::new(),

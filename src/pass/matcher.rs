@@ -1,6 +1,7 @@
 //! The trait that a pass implements, and what an attempt to match can end in.
 
 use super::block::Block;
+use super::calibration::Needs;
 use super::edit::{Edit, EditError};
 use super::meta::{Exactness, Meta};
 use super::options::{OptionError, OptionMap};
@@ -44,6 +45,12 @@ pub trait Pass: Sync {
     ) -> Result<Option<Box<dyn WholeMatcher>>, OptionError> {
         let _ = options;
         Ok(None)
+    }
+
+    /// What it has to know of the model's values with these options, beside the program itself.
+    fn needs(&self, options: &OptionMap) -> Result<Needs, OptionError> {
+        let _ = options;
+        Ok(Needs::default())
     }
 
     /// Whether what it does to whole programs changes the interface with these options, so that it is

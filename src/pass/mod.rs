@@ -2,6 +2,7 @@
 //! pipelines, options and remarks. The passes themselves are in `passes/`.
 
 mod block;
+mod calibration;
 mod edit;
 mod manager;
 mod matcher;
@@ -19,6 +20,7 @@ mod whole;
 mod tests;
 
 pub use block::{Blobs, Block, NoBlobs, Readable, Uniform};
+pub use calibration::{Calibration, Needs};
 pub use edit::{Edit, EditError};
 pub use manager::{Manager, Observer, Outcome, PassRun, RunError, Settings, Silent};
 pub use matcher::{Apply, Attempt, Direction, Match, Matcher, Missed, Nowhere, Pass};

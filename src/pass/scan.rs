@@ -49,13 +49,13 @@ pub struct Hit {
 }
 
 /// Everything that the linter has to say of what a pass finds in a program, in the program's order, and
-/// then of the whole. `stage` says which program it is, if the model has several.
+/// then of the whole.
 pub fn scan(
     pass: &dyn Pass,
     options: &OptionMap,
     whole: &Whole<'_>,
-    stage: &str,
 ) -> Result<Vec<Hit>, OptionError> {
+    let stage = whole.stage;
     let mut hits = walk(pass, options, whole, &mut |walk, block, node, attempt| {
         let (attempt, findings) = attempt.split();
         let has_rewrite = matches!(attempt, Attempt::Match(_));
@@ -95,9 +95,8 @@ pub fn report(
     pass: &dyn Pass,
     options: &OptionMap,
     whole: &Whole<'_>,
-    stage: &str,
 ) -> Result<Vec<Remark>, OptionError> {
-    let id = pass.meta().id;
+    let (id, stage) = (pass.meta().id, whole.stage);
     let mut remarks = Vec::new();
     for attempt in whole_attempts(pass, options, whole)? {
         let place = attempt.place(stage);
@@ -171,6 +170,7 @@ fn walk<T>(
                 outer: None,
                 opset: Opset::parse(opset),
                 blobs: whole.blobs,
+                ranges: whole.calibration.ranges.function(whole.stage, function),
             })?;
             all.append(&mut walk.seen);
         }

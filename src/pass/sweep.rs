@@ -5,6 +5,7 @@ use super::edit::Edit;
 use super::matcher::{Attempt, Direction, Matcher, Pass};
 use super::options::{OptionError, OptionMap};
 use super::remark::{Place, Remark};
+use crate::eval::ranges::FunctionRanges;
 use crate::ir::{Graph, Names, NodeId, Operation, Rewriter};
 use crate::ops::{Opset, registry};
 
@@ -16,6 +17,7 @@ pub(super) struct Sweep<'a> {
     pub(super) function: String,
     pub(super) opset: Option<Opset>,
     pub(super) blobs: &'a dyn Blobs,
+    pub(super) ranges: Option<&'a FunctionRanges>,
     /// Rewrites that may still be made.
     pub(super) budget: usize,
     /// Whether the matcher wants the last operation first.
@@ -82,6 +84,7 @@ impl<'a> Sweep<'a> {
             outer,
             opset: self.opset,
             blobs: self.blobs,
+            ranges: self.ranges,
         }
     }
 

@@ -366,8 +366,10 @@ fn a_report_finds_what_a_run_would_rewrite_and_changes_nothing() {
         interface: &Interface::default(),
         metadata: &BTreeMap::new(),
         blobs: &NoBlobs,
+        stage: "",
+        calibration: &Calibration::default(),
     };
-    let remarks = report(&THERE, &OptionMap::new(), &whole, "").unwrap();
+    let remarks = report(&THERE, &OptionMap::new(), &whole).unwrap();
     assert_eq!(remarks.len(), 3);
     let mut program = program.clone();
     let outcome = run("there", &mut program, Settings::default()).unwrap();
@@ -527,8 +529,10 @@ fn a_scan_gives_what_a_pass_finds_in_operations_and_in_the_whole() {
         interface: &crate::model::Interface::default(),
         metadata: &BTreeMap::new(),
         blobs: &NoBlobs,
+        stage: "",
+        calibration: &Calibration::default(),
     };
-    let hits = scan(&Finder, &OptionMap::new(), &whole, "").unwrap();
+    let hits = scan(&Finder, &OptionMap::new(), &whole).unwrap();
     let found: Vec<(&str, &str, bool)> = hits
         .iter()
         .map(|hit| (hit.place.op.as_str(), hit.found.message.as_str(), hit.fix))

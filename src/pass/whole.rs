@@ -7,6 +7,7 @@
 //! (with each of its bodies), the bodies' operations, and the model's description.
 
 use super::block::{Blobs, Block};
+use super::calibration::Calibration;
 use super::edit::{Edit, EditError};
 use super::remark::{Place, Remark};
 use super::rule::Found;
@@ -26,11 +27,16 @@ pub struct Whole<'a> {
     pub metadata: &'a std::collections::BTreeMap<String, String>,
     /// The weight files.
     pub blobs: &'a dyn Blobs,
+    /// Which program it is, if the model is a pipeline of several.
+    pub stage: &'a str,
+    /// What was measured of the model.
+    pub calibration: &'a Calibration,
 }
 
 impl<'a> Whole<'a> {
     /// The outermost block of a body: of this function, for this opset.
     pub fn block(&self, function: &str, opset: &str) -> Option<Block<'a>> {
+        let ranges = self.calibration.ranges.function(self.stage, function);
         let function = self.program.functions.get(function)?;
         let body = function.specializations.get(opset)?;
         Some(Block {
@@ -38,6 +44,7 @@ impl<'a> Whole<'a> {
             outer: None,
             opset: Opset::parse(opset),
             blobs: self.blobs,
+            ranges,
         })
     }
 
@@ -273,6 +280,7 @@ pub(super) struct WholeSweep<'a> {
     pub(super) pass: &'static str,
     pub(super) stage: &'a str,
     pub(super) blobs: &'a dyn Blobs,
+    pub(super) calibration: &'a Calibration,
 }
 
 impl WholeSweep<'_> {
@@ -287,6 +295,8 @@ impl WholeSweep<'_> {
             interface: &description.interface(),
             metadata: &description.user_defined(),
             blobs: self.blobs,
+            stage: self.stage,
+            calibration: self.calibration,
         };
         matcher.attempts(&whole)
     }

@@ -88,6 +88,7 @@ fn scores(program: &Program) -> (usize, u64) {
             outer: None,
             opset: None,
             blobs: &NoBlobs,
+            ranges: None,
         };
         for (node, _) in body.graph.ops() {
             let Some(attention) = attention::at(&block, node) else {

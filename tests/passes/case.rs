@@ -1,11 +1,13 @@
 //! A case file: its program, and what the comments in its first lines say.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use milwright::eval::ranges::{Range, Ranges};
 use milwright::ir::{BlobRef, DType, Program};
 use milwright::model::{Feature, Form, FunctionInterface, Interface};
 use milwright::package::weights::{BlobDType, WeightsError};
-use milwright::pass::{Blobs, Pipeline};
+use milwright::pass::{Blobs, Calibration, Pipeline};
 use milwright::passes;
 use milwright::text::{Dialect, parse};
 
@@ -25,6 +27,8 @@ pub(crate) struct Case {
     pub(crate) blobs: Weights,
     /// What the model's description says other than the program.
     described: Vec<Described>,
+    /// What was measured of its values.
+    pub(crate) calibration: Arc<Calibration>,
 }
 
 /// What the description says of one side of a function; of none, that it does not have the function.
@@ -120,6 +124,7 @@ impl Case {
         let mut in_half = false;
         let mut blobs = Weights::default();
         let mut descriptions = Vec::new();
+        let mut calibration = Calibration::default();
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
                 break;
@@ -140,6 +145,9 @@ impl Case {
             } else if let Some(text) = comment.strip_prefix("described ") {
                 let described = self::described(text);
                 descriptions.push(described.ok_or_else(|| format!("not described: {comment}"))?);
+            } else if let Some(text) = comment.strip_prefix("measured ") {
+                measured(text, &mut calibration.ranges)
+                    .ok_or_else(|| format!("not measured: {comment}"))?;
             } else if comment == "silent" {
                 silent = true;
             }
@@ -161,6 +169,7 @@ impl Case {
             in_half,
             blobs,
             described: descriptions,
+            calibration: Arc::new(calibration),
         })
     }
 
@@ -216,6 +225,24 @@ fn blob(text: &str) -> Option<(BlobRef, Vec<u8>)> {
         .map(|pair| u8::from_str_radix(pair, 16).ok())
         .collect::<Option<_>>()?;
     Some((blob, bytes))
+}
+
+/// `FUNCTION: VALUE = PEAK, …`: of one element each.
+fn measured(text: &str, ranges: &mut Ranges) -> Option<()> {
+    let (function, values) = text.split_once(':')?;
+    for value in values.split(',') {
+        let (name, peak) = value.split_once('=')?;
+        let peak: f64 = peak.trim().parse().ok()?;
+        let range = Range {
+            elements: 1,
+            peak,
+            smallest: peak,
+            ..Range::default()
+        };
+        let function = ranges.function_mut("", function.trim());
+        function.add(name.trim(), &range);
+    }
+    Some(())
 }
 
 /// `FILE: missing`, `FILE: pointer`, or `FILE OFFSET: DTYPE ELEMENTS`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use milwright::eval::ports::PortMap;
 use milwright::eval::states::StateMap;
@@ -116,8 +117,10 @@ fn hits(case: &Case, pass: &dyn Pass, options: &OptionMap) -> Result<Vec<Hit>, S
             interface: &part.interface,
             metadata: &metadata,
             blobs: &case.blobs,
+            stage: "",
+            calibration: &case.calibration,
         };
-        hits.extend(scan(pass, options, &whole, "").map_err(|error| error.to_string())?);
+        hits.extend(scan(pass, options, &whole).map_err(|error| error.to_string())?);
     }
     let is_known = |hit: &&Hit| pass.rules().iter().any(|rule| rule.id == hit.found.rule.id);
     match hits.iter().find(|hit| !is_known(hit)) {
@@ -218,6 +221,7 @@ fn run(case: &Case, passes: &[&'static dyn Pass], model: &mut Model) -> Result<O
     let settings = Settings {
         interface_changes: true,
         verify_each: true,
+        calibration: Arc::clone(&case.calibration),
         ..Settings::default()
     };
     let part = model.parts_mut().pop().ok_or("there is no program")?;

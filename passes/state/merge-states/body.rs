@@ -239,6 +239,7 @@ impl Direct {
             outer: None,
             opset: None,
             blobs: &NoBlobs,
+            ranges: None,
         };
         let op = graph.op(node)?;
         let rank = group.shape.len();

@@ -132,6 +132,7 @@ pub(super) fn plan(graph: &Graph, node: NodeId, slices: &HashMap<ValueId, Wide>)
             outer: None,
             opset: None,
             blobs: &NoBlobs,
+            ranges: None,
         },
         op,
         node,

@@ -21,6 +21,7 @@ impl WholeMatcher for States {
                     outer: None,
                     opset: Opset::parse(opset),
                     blobs: whole.blobs,
+                    ranges: None,
                 };
                 functions.push((name.as_str(), block, states(&body.graph)));
             }

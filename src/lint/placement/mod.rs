@@ -117,6 +117,7 @@ pub fn estimate(program: &Program, stage: &str, plan: Option<&Plan>) -> Vec<Plac
                 outer: None,
                 opset: Opset::parse(&function.opset),
                 blobs: &NoBlobs,
+                ranges: None,
             };
             walk.block(&block);
             Some(walk.finish())
