@@ -88,7 +88,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let has_half = runner
         .stages()
         .iter()
-        .any(|stage| evaluating::has_half(stage.program));
+        .any(|stage| stage.program.has_half());
     check(args, &computed, has_half, output)
 }
 

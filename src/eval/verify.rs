@@ -461,7 +461,8 @@ impl<'s> Side<'s> {
 }
 
 /// Adds up how two arrays compare.
-struct Tally {
+#[derive(Debug)]
+pub struct Tally {
     difference: Difference,
     signal: f64,
     noise: f64,
@@ -470,7 +471,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(name: &str) -> Self {
+    /// Of an output or state of this name.
+    pub fn new(name: &str) -> Self {
         Self {
             difference: Difference {
                 name: name.to_owned(),
@@ -483,7 +485,17 @@ impl Tally {
         }
     }
 
-    fn compare(&mut self, a: &Tensor, b: &Tensor, criterion: Criterion) -> Result<(), VerifyError> {
+    /// Adds an array of each model.
+    ///
+    /// # Errors
+    ///
+    /// If the arrays are not of the same shape and kind.
+    pub fn compare(
+        &mut self,
+        a: &Tensor,
+        b: &Tensor,
+        criterion: Criterion,
+    ) -> Result<(), VerifyError> {
         let name = self.difference.name.clone();
         let wrong = |what: String| VerifyError::Interface(format!("the output `{name}` {what}"));
         let same_shape = a.shape() == b.shape() || (a.len() == 1 && b.len() == 1);
@@ -560,7 +572,8 @@ impl Tally {
         }
     }
 
-    fn finish(self) -> Difference {
+    /// How they compare, all together.
+    pub fn finish(self) -> Difference {
         let mut difference = self.difference;
         difference.snr_db = (self.noise > 0.0).then(|| 10.0 * (self.signal / self.noise).log10());
         difference.argmax_match = if self.rows == 0 {
