@@ -411,12 +411,12 @@ impl<'a> Interpreter<'a> {
                 source,
             })
             .and_then(|datum| {
-                rounded_constant(&self.options.numerics, value.ty.as_ref(), datum).map_err(|source| {
-                    RunError::Op {
+                rounded_constant(&self.options.numerics, value.ty.as_ref(), datum).map_err(
+                    |source| RunError::Op {
                         place: place(run.function, op),
                         source,
-                    }
-                })
+                    },
+                )
             })
     }
 

@@ -106,10 +106,7 @@ impl Anatomy {
             let layer = |writes: &std::ops::Range<usize>| {
                 let writes = stream.writes.get(writes.clone()).unwrap_or_default();
                 Layer {
-                    values: writes
-                        .iter()
-                        .map(|w| name(ValueId::first(w.add)))
-                        .collect(),
+                    values: writes.iter().map(|w| name(ValueId::first(w.add))).collect(),
                     branches: writes.iter().map(|w| name(w.branch)).collect(),
                 }
             };
@@ -124,8 +121,7 @@ impl Anatomy {
         // A graph with a cycle has no order; decoding refuses it.
         for node in block.graph.schedule().unwrap_or_default().iter() {
             let Some(op) = block.op(*node) else { continue };
-            let is_constant =
-                op.const_value().is_some() || op.op_type().starts_with("constexpr_");
+            let is_constant = op.const_value().is_some() || op.op_type().starts_with("constexpr_");
             let (class, layer) = match within {
                 None => roles.of(*node, is_constant),
                 Some(layer) => (
@@ -169,7 +165,10 @@ impl Anatomy {
 
 /// The values that an operation reads.
 fn read_by(op: &Operation) -> impl Iterator<Item = ValueId> + '_ {
-    let bindings = op.arguments().iter().flat_map(|argument| &argument.bindings);
+    let bindings = op
+        .arguments()
+        .iter()
+        .flat_map(|argument| &argument.bindings);
     bindings.filter_map(|binding| match binding {
         Binding::Value(value) => Some(*value),
         _ => None,

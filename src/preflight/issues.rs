@@ -58,6 +58,8 @@ struct Gathered<'m> {
 /// The issues of a function, in its order.
 pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<Issue> {
     let mut all: Vec<Gathered<'_>> = Vec::new();
+    // Behind an overflow wrong values are computed of wrong ones.
+    let mut has_overflow = false;
     let half = Broken::new(measured, measured.half);
     let engine = Broken::new(measured, measured.engine);
     for member in &measured.anatomy.members {
@@ -67,6 +69,18 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
         let Some((kind, class)) = kind(member, range, &half, &engine) else {
             continue;
         };
+        has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite);
+        if matches!(kind, Kind::Half | Kind::Engine) {
+            let is_cause = match class {
+                Class::GuardEpsilon => reads_small(member, measured),
+                // A mask that becomes minus infinity matters where it makes NaN of something.
+                Class::Mask => half.breaks_more_than_masks || engine.breaks_more_than_masks,
+                _ => !has_overflow,
+            };
+            if !is_cause {
+                continue;
+            }
+        }
         let elements = match kind {
             Kind::Overflow => range.overflows,
             Kind::Product => range.above_limit,
@@ -111,6 +125,15 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
     issues.collect()
 }
 
+/// Whether an operation divides by, or takes the root or logarithm of, something that fp16 flushes.
+fn reads_small(member: &Member, measured: &Measured<'_>) -> bool {
+    let mut ranges = member
+        .operands
+        .iter()
+        .filter_map(|operand| measured.full.get(operand));
+    ranges.any(|range| range.zeros > 0 || range.subnormal > 0)
+}
+
 /// What goes wrong with a value, if it is where something begins to.
 fn kind(
     member: &Member,
@@ -149,6 +172,7 @@ struct Broken<'m> {
     low: Option<&'m FunctionRanges>,
     full: &'m FunctionRanges,
     names: HashSet<&'m str>,
+    breaks_more_than_masks: bool,
 }
 
 impl<'m> Broken<'m> {
@@ -157,10 +181,12 @@ impl<'m> Broken<'m> {
             low,
             full: measured.full,
             names: HashSet::new(),
+            breaks_more_than_masks: false,
         };
         for member in &measured.anatomy.members {
             if broken.count(member) > 0 {
                 broken.names.insert(&member.name);
+                broken.breaks_more_than_masks |= member.class != Class::Mask;
             }
         }
         broken
@@ -263,12 +289,7 @@ fn message(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> String {
 
 /// The passes that cure an issue, the best first.
 fn cures(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> Vec<String> {
-    let by_type = match gathered.first.op_type.as_str() {
-        "softplus" | "softplus_parametric" => Some("stable-softplus"),
-        "reduce_log_sum_exp" => Some("stable-logsumexp"),
-        "log" => Some("stable-log-softmax"),
-        _ => None,
-    };
+    let by_type = cures_by_type(&gathered.first.op_type);
     let by_class: &[&str] = match gathered.class {
         Class::ResidualAccumulation => {
             let alpha = stream.and_then(|stream| stream.alpha);
@@ -287,6 +308,16 @@ fn cures(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> Vec<String> 
     };
     let all = by_type.into_iter().chain(by_class.iter().copied());
     all.map(str::to_owned).collect()
+}
+
+/// The pass that spells an operation without its overflow, if there is one.
+pub(super) fn cures_by_type(op_type: &str) -> Option<&'static str> {
+    match op_type {
+        "softplus" | "softplus_parametric" => Some("stable-softplus"),
+        "reduce_log_sum_exp" => Some("stable-logsumexp"),
+        "log" => Some("stable-log-softmax"),
+        _ => None,
+    }
 }
 
 /// A magnitude with spaces between thousands: 65 504, 0.0021.

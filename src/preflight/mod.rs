@@ -32,7 +32,7 @@ pub use sweep::SweepError;
 
 use crate::analysis::residual;
 use crate::eval::bisect::{OpReport, Walk, WalkOptions, walk};
-use crate::eval::ranges::{FunctionRanges, HALF_MAX, Ranges, Range};
+use crate::eval::ranges::{FunctionRanges, HALF_MAX, Range, Ranges};
 use crate::eval::verify::Calls;
 use crate::eval::{Options, Runner, RunnerError};
 use crate::ops::Numerics;
@@ -180,7 +180,9 @@ impl Preflight<'_> {
                 values: values(&measured),
             });
         }
-        weights.largest.sort_by(|a, b| b.max_abs.total_cmp(&a.max_abs));
+        weights
+            .largest
+            .sort_by(|a, b| b.max_abs.total_cmp(&a.max_abs));
         weights.largest.truncate(LARGEST);
 
         let low = |numerics, run| self.low(numerics, run, &reference, &samples, &parts);
@@ -188,6 +190,11 @@ impl Preflight<'_> {
         let ane = low(modes.engine, engine);
         let fp16_weights = weights_alone.map(|(numerics, run)| low(numerics, run));
         let fp32 = reference_run(&reference);
+        for (name, run) in [("fp16", &fp16), ("the model of the Neural Engine", &ane)] {
+            if issues.is_empty() && !run.works {
+                issues.extend(unexplained(name, run, &functions));
+            }
+        }
         let has_stream = functions.iter().any(|function| function.stream.is_some());
         let sweep = if self.sweep && has_stream {
             let is_square = |issue: &Issue| issue.class == Class::NormSquare;
@@ -264,16 +271,14 @@ impl Preflight<'_> {
                 low.outputs = agreement::agreements(reference, run);
                 low.works = low.outputs.iter().all(Agreement::holds);
                 for part in parts {
-                    let of = |run: &'_ Run| {
-                        run.ranges.function(&part.stage, &part.function).cloned()
-                    };
+                    let of =
+                        |run: &'_ Run| run.ranges.function(&part.stage, &part.function).cloned();
                     let (Some(full), Some(own)) = (of(reference), of(run)) else {
                         continue;
                     };
                     let breaks = |name: &str| {
-                        let count = |ranges: &FunctionRanges| {
-                            ranges.get(name).map_or(0, Range::not_finite)
-                        };
+                        let count =
+                            |ranges: &FunctionRanges| ranges.get(name).map_or(0, Range::not_finite);
                         count(&own) > count(&full)
                     };
                     is_broken |= part.anatomy.members.iter().any(|m| breaks(&m.name));
@@ -359,6 +364,42 @@ fn reference_run(run: &Run) -> ReferenceRun {
         works: not_finite == 0,
         not_finite,
     }
+}
+
+/// What goes wrong without anything that overflows or is not finite: the first value that is far off.
+fn unexplained(mode: &str, run: &LowRun, functions: &[FunctionReport]) -> Option<Issue> {
+    let wrong = run.first_departed.as_ref()?;
+    let (function, value) = functions.iter().find_map(|function| {
+        let mut values = function.values.iter();
+        let value = values.find(|value| value.name == wrong.value)?;
+        Some((function, value))
+    })?;
+    let small = match value.range.subnormal {
+        0 => String::new(),
+        count => format!(
+            "; {count} of its {} elements are below 2^-14, where fp16 loses bits",
+            value.range.elements
+        ),
+    };
+    Some(Issue {
+        class: wrong.class,
+        stage: function.stage.clone(),
+        function: function.function.clone(),
+        value: wrong.value.clone(),
+        op_type: wrong.op_type.clone(),
+        layer: wrong.layer,
+        values: 1,
+        peak: value.range.peak,
+        message: format!(
+            "`{}` ({}) is the first value that {mode} gets wrong by more than a tenth: {} for {}{small}",
+            wrong.value, wrong.op_type, wrong.low, wrong.reference
+        ),
+        cures: issues::cures_by_type(&wrong.op_type)
+            .into_iter()
+            .chain(["keep-fp32"])
+            .map(str::to_owned)
+            .collect(),
+    })
 }
 
 /// ANEMLL's score.
@@ -460,7 +501,9 @@ fn add_weights(summary: &mut WeightSummary, anatomy: &Anatomy, ranges: &Function
         .collect();
     for member in &anatomy.members {
         let is_weight = member.class == Class::Weight && !packed.contains_key(member.name.as_str());
-        let Some(range) = ranges.get(&member.name).filter(|_| is_weight) else {
+        // A number that an operation takes as a parameter is no weight.
+        let range = ranges.get(&member.name).filter(|range| range.elements > 1);
+        let Some(range) = range.filter(|_| is_weight) else {
             continue;
         };
         summary.total_params += range.elements;

@@ -193,7 +193,11 @@ fn write_runs(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         score if score >= 0.5 => "fp16 fails, fp16 weights work",
         _ => "fp16 weights alone break it, or fp32 does",
     };
-    writeln!(out, "{BOLD}score         {:.1}{RESET}: {meaning}", report.score)
+    writeln!(
+        out,
+        "{BOLD}score         {:.1}{RESET}: {meaning}",
+        report.score
+    )
 }
 
 fn write_run(out: &mut dyn Write, name: &str, run: &LowRun) -> io::Result<()> {
@@ -207,6 +211,7 @@ fn write_run(out: &mut dyn Write, name: &str, run: &LowRun) -> io::Result<()> {
         .iter()
         .map(|output| {
             let snr = match output.snr_db {
+                None if output.not_finite > 0 => "nothing finite".to_owned(),
                 Some(snr) if snr.is_finite() => format!("{snr:.1} dB"),
                 Some(_) => "no signal left".to_owned(),
                 None => "equal".to_owned(),
