@@ -14,6 +14,8 @@ mod blob_integrity;
 mod blockwise_scale;
 #[path = "integrity/constant-output/mod.rs"]
 mod constant_output;
+#[path = "numerics/clamp-residual/mod.rs"]
+mod clamp_residual;
 #[path = "placement/conv-limits/mod.rs"]
 mod conv_limits;
 #[path = "placement/cpu-op/mod.rs"]
@@ -137,6 +139,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
     &accumulator_range::AccumulatorRange,
+    &clamp_residual::ClampResidual,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
