@@ -90,6 +90,8 @@ mod round_large;
 mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/scale-residual/mod.rs"]
+mod scale_residual;
 #[path = "attention/sdpa-rank/mod.rs"]
 mod sdpa_rank;
 #[path = "attention/several-global-sdpa/mod.rs"]
@@ -150,6 +152,7 @@ pub static ALL: &[&dyn Pass] = &[
     &precise_silu::PreciseSilu,
     &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
+    &scale_residual::ScaleResidual,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,

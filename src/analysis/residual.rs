@@ -153,9 +153,10 @@ pub fn longest(block: &Block<'_>) -> Option<Stream> {
         };
         chains.insert(ValueId::first(*node), (length + 1, write));
     }
+    let outputs: BTreeSet<ValueId> = block.graph.outputs().iter().copied().map(origin).collect();
     let end = chains
         .iter()
-        .filter(|(value, _)| norms.contains_key(value) || block.graph.is_output(**value))
+        .filter(|(value, _)| norms.contains_key(value) || outputs.contains(value))
         .max_by_key(|(_, (length, _))| *length)
         .filter(|(_, (length, _))| *length > 1)
         .map(|(value, _)| *value)?;
@@ -214,7 +215,7 @@ fn read(
                         let results = (0..count).map(|result| ValueId { node, result });
                         pending.extend(results.map(|value| (value, false)));
                     }
-                } else if is_copy && op_type.is_some_and(|op| TRANSPARENT.contains(&op)) {
+                } else if is_copy && keeps(block, node) {
                     if op_type == Some("clip") {
                         clips.insert(node);
                     }
@@ -231,6 +232,16 @@ fn read(
     }
 }
 
+/// Whether the result of an operation is a copy of its x.
+fn keeps(block: &Block<'_>, node: NodeId) -> bool {
+    let result = ValueId::first(node);
+    block.op(node).is_some_and(|op| {
+        TRANSPARENT.contains(&op.op_type())
+            && op.value("x").is_some_and(|x| norm::is_wide(block, x))
+            && norm::is_wide(block, result)
+    })
+}
+
 /// What a branch computes, as far as it depends on the stream.
 #[derive(PartialEq)]
 struct Branch<'a> {
@@ -241,6 +252,20 @@ struct Branch<'a> {
 }
 
 impl Stream {
+    /// Each value of the stream and each copy of it, with what it is a copy of: 0 is the start, n the
+    /// result of the n-th addition.
+    pub fn copies(&self, block: &Block<'_>) -> BTreeMap<ValueId, usize> {
+        let mut copies = BTreeMap::new();
+        let mut pending: Vec<(usize, ValueId)> = self.values().enumerate().collect();
+        while let Some((at, value)) = pending.pop() {
+            copies.insert(value, at);
+            let uses = block.graph.uses(value).map(|site| site.user);
+            let users = uses.filter(|user| keeps(block, *user));
+            pending.extend(users.map(|user| (at, ValueId::first(user))));
+        }
+        copies
+    }
+
     /// The layers, as ranges of writes, from the first write to the last.
     ///
     /// A branch that has an attention (a softmax and a product of two computed values, or
