@@ -60,6 +60,11 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
     let mut all: Vec<Gathered<'_>> = Vec::new();
     // Behind an overflow wrong values are computed of wrong ones.
     let mut has_overflow = false;
+    let members = measured.anatomy.members.iter();
+    let constants: HashSet<&str> = members
+        .filter(|member| member.class == Class::Weight)
+        .map(|member| member.name.as_str())
+        .collect();
     let half = Broken::new(measured, measured.half);
     let engine = Broken::new(measured, measured.engine);
     for member in &measured.anatomy.members {
@@ -72,7 +77,7 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
         has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite);
         if matches!(kind, Kind::Half | Kind::Engine) {
             let is_cause = match class {
-                Class::GuardEpsilon => reads_small(member, measured),
+                Class::GuardEpsilon => reads_small(member, measured, &constants),
                 // A mask that becomes minus infinity matters where it makes NaN of something.
                 Class::Mask => half.breaks_more_than_masks || engine.breaks_more_than_masks,
                 _ => !has_overflow,
@@ -126,10 +131,10 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
 }
 
 /// Whether an operation divides by, or takes the root or logarithm of, something that fp16 flushes.
-fn reads_small(member: &Member, measured: &Measured<'_>) -> bool {
-    let mut ranges = member
-        .operands
-        .iter()
+fn reads_small(member: &Member, measured: &Measured<'_>, constants: &HashSet<&str>) -> bool {
+    let operands = member.operands.iter();
+    let mut ranges = operands
+        .filter(|operand| !constants.contains(operand.as_str()))
         .filter_map(|operand| measured.full.get(operand));
     ranges.any(|range| range.zeros > 0 || range.subnormal > 0)
 }
