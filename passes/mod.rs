@@ -12,10 +12,10 @@ mod bad_scale;
 mod blob_integrity;
 #[path = "quantization/blockwise-scale/mod.rs"]
 mod blockwise_scale;
-#[path = "integrity/constant-output/mod.rs"]
-mod constant_output;
 #[path = "numerics/clamp-residual/mod.rs"]
 mod clamp_residual;
+#[path = "integrity/constant-output/mod.rs"]
+mod constant_output;
 #[path = "placement/conv-limits/mod.rs"]
 mod conv_limits;
 #[path = "placement/cpu-op/mod.rs"]

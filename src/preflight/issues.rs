@@ -75,6 +75,10 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
             continue;
         };
         has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite);
+        let is_beyond = matches!(kind, Kind::Overflow | Kind::Product);
+        if is_beyond && class != Class::ResidualAccumulation && is_passed_on(member, range, measured) {
+            continue;
+        }
         if matches!(kind, Kind::Half | Kind::Engine) {
             let is_cause = match class {
                 Class::GuardEpsilon => reads_small(member, measured, &constants),
@@ -128,6 +132,13 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
         cures: cures(&gathered, stream),
     });
     issues.collect()
+}
+
+/// Whether a value is only as large as what it is computed of, which is beyond fp16 itself.
+fn is_passed_on(member: &Member, range: &Range, measured: &Measured<'_>) -> bool {
+    let operands = member.operands.iter();
+    let mut ranges = operands.filter_map(|operand| measured.full.get(operand));
+    ranges.any(|operand| operand.overflows > 0 && range.peak <= operand.peak)
 }
 
 /// Whether an operation divides by, or takes the root or logarithm of, something that fp16 flushes.
@@ -223,6 +234,7 @@ fn message(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> String {
     } = gathered;
     let others = match values {
         1 => String::new(),
+        2 => ", and one more value like it".to_owned(),
         more => format!(", and {} more values like it", more - 1),
     };
     let name = &first.name;

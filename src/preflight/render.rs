@@ -180,13 +180,15 @@ fn write_runs(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     if weights.not_finite > 0 {
         more += &format!(", {} NaN or infinite", weights.not_finite);
     }
-    writeln!(
-        out,
-        "weights       {} elements, the greatest {} in `{}`{more}",
-        weights.total_params,
-        number(weights.max_abs),
-        weights.max_value
-    )?;
+    if weights.total_params > 0 {
+        writeln!(
+            out,
+            "weights       {} elements, the greatest {} in `{}`{more}",
+            number(weights.total_params as f64),
+            number(weights.max_abs),
+            weights.max_value
+        )?;
+    }
     let meaning = match report.score {
         score if score >= 1.0 => "fp16 works",
         score if score >= 0.7 => "fp16 works if the stream is clamped",
@@ -291,10 +293,10 @@ fn write_sweep(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for clamp in &report.sweep {
         let kl = clamp
             .kl
-            .map_or_else(|| "-".to_owned(), |kl| format!("{kl:.3e}"));
+            .map_or_else(|| "-".to_owned(), |kl| format!("{kl:.2e}"));
         let snr = clamp
             .snr_db
-            .map_or_else(|| "-".to_owned(), |snr| format!("{snr:.1} dB"));
+            .map_or_else(|| "equal".to_owned(), |snr| format!("{snr:.1} dB"));
         writeln!(
             out,
             "  {:>7}  {:<8} {:>10}  {:>5.1} %  {kl:>11}  {snr:>9}",
