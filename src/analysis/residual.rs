@@ -269,7 +269,7 @@ impl Stream {
     /// The layers, as ranges of writes, from the first write to the last.
     ///
     /// A branch that has an attention (a softmax and a product of two computed values, or
-    /// `scaled_dot_product_attention`) or touches a state begins a layer, if the first branch is one and
+    /// `scaled_dot_product_attention`) or reads a state begins a layer, if the first branch is one and
     /// all layers then have as many writes. Otherwise a layer ends at each write whose branch is made of
     /// the same operations as the last one's.
     pub fn layers(&self, block: &Block<'_>) -> Vec<Range<usize>> {
@@ -332,9 +332,7 @@ impl Stream {
                     "matmul" | "einsum" => {
                         has_product |= operands(op).filter(|value| is_computed(*value)).count() > 1;
                     }
-                    "scaled_dot_product_attention" | "read_state" | "coreml_update_state" => {
-                        mixes = true;
-                    }
+                    "scaled_dot_product_attention" | "read_state" => mixes = true,
                     _ => {}
                 }
                 if !TRANSPARENT.contains(&op.op_type()) {

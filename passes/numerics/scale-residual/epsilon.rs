@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use half::f16;
 
 use crate::analysis::norm::{self, Form, Norm};
+use crate::eval::ranges::HALF_LEAST;
 use crate::ir::{DType, NodeId, Operation, ValueId};
 use crate::ops::registry;
 use crate::pass::{Block, Uniform};
@@ -23,6 +24,15 @@ const RSQRT_EPSILON: f64 = 1e-12;
 
 /// How deep a floor's quotient may be nested.
 const MAX_DEPTH: usize = 8;
+
+/// The root of a norm that is written out.
+struct Root {
+    node: NodeId,
+    epsilon: f64,
+    dtype: DType,
+    /// Whether its epsilon may be fp32 where x is fp16.
+    takes_wide: bool,
+}
 
 /// Collects what changes in norms.
 pub(super) struct Epsilons<'b, 'a> {
@@ -109,8 +119,11 @@ impl<'b, 'a> Epsilons<'b, 'a> {
 
     /// Puts a number into an operand.
     fn number(&mut self, slot: Slot, dtype: DType, number: f64) {
+        let mut number = number;
         if !holds(dtype, number) {
             self.subnormal += 1;
+            // Not zero: that would make a row of zeros NaN.
+            number = number.max(HALF_LEAST);
         }
         self.changes.push(Change::Number {
             slot,
@@ -135,20 +148,27 @@ impl<'b, 'a> Epsilons<'b, 'a> {
             if before.value == 0.0 || !self.seen.insert(*node) {
                 continue;
             }
-            let number = before.value * self.alpha * self.alpha;
-            if !holds(before.dtype, number)
-                && let Some((root, own)) = self.root_of(ValueId::first(*node), mean)
-            {
+            let square = self.alpha * self.alpha;
+            let root = self.root_of(ValueId::first(*node), mean);
+            match root.filter(|_| !holds(before.dtype, before.value * square)) {
                 // fp32 holds the sum of both, in the one place that has a type of its own.
-                self.seen.insert(root);
-                self.changes.push(Change::Value {
-                    slot: Slot::new(root, "x"),
-                    value: mean,
-                });
-                let both = (before.value + own) * self.alpha * self.alpha;
-                self.number(Slot::new(root, "epsilon"), DType::Float32, both);
-            } else {
-                self.number(Slot::new(*node, side), before.dtype, number);
+                Some(root) if root.takes_wide => {
+                    self.seen.insert(root.node);
+                    self.changes.push(Change::Value {
+                        slot: Slot::new(root.node, "x"),
+                        value: mean,
+                    });
+                    let both = (before.value + root.epsilon) * square;
+                    self.number(Slot::new(root.node, "epsilon"), DType::Float32, both);
+                }
+                // Both together round less than each.
+                Some(root) if root.dtype == before.dtype && root.epsilon != 0.0 => {
+                    self.seen.insert(root.node);
+                    let both = (before.value + root.epsilon) * square;
+                    self.number(Slot::new(*node, side), before.dtype, both);
+                    self.number(Slot::new(root.node, "epsilon"), root.dtype, 0.0);
+                }
+                _ => self.number(Slot::new(*node, side), before.dtype, before.value * square),
             }
         }
         for node in inside {
@@ -158,14 +178,17 @@ impl<'b, 'a> Epsilons<'b, 'a> {
         }
     }
 
-    /// The `rsqrt` that alone reads a sum, with its epsilon, if it takes one of fp32 and could read the
-    /// mean in the place of the sum.
-    fn root_of(&self, sum: ValueId, mean: ValueId) -> Option<(NodeId, f64)> {
-        let root = self.block.graph.only_user(sum)?;
-        let op = self.block.op_of_type(root, "rsqrt")?;
+    /// The `rsqrt` that alone reads a sum and could read the mean in its place.
+    fn root_of(&self, sum: ValueId, mean: ValueId) -> Option<Root> {
+        let node = self.block.graph.only_user(sum)?;
+        let op = self.block.op_of_type(node, "rsqrt")?;
         let own = self.epsilon_of(op, RSQRT_EPSILON)?;
-        let fits = self.takes_wide(op) && self.block.tensor(sum) == self.block.tensor(mean);
-        fits.then_some((root, own.value))
+        (self.block.tensor(sum) == self.block.tensor(mean)).then_some(Root {
+            node,
+            epsilon: own.value,
+            dtype: own.dtype,
+            takes_wide: self.takes_wide(op),
+        })
     }
 
     /// The floor of the largest magnitude, and an epsilon over its square.
