@@ -90,6 +90,8 @@ mod round_large;
 mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sanitize-weights/mod.rs"]
+mod sanitize_weights;
 #[path = "attention/sdpa-rank/mod.rs"]
 mod sdpa_rank;
 #[path = "attention/several-global-sdpa/mod.rs"]
@@ -150,6 +152,7 @@ pub static ALL: &[&dyn Pass] = &[
     &precise_silu::PreciseSilu,
     &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
+    &sanitize_weights::SanitizeWeights,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
