@@ -90,6 +90,8 @@ mod round_large;
 mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sanitize-weights/mod.rs"]
+mod sanitize_weights;
 #[path = "numerics/scale-residual/mod.rs"]
 mod scale_residual;
 #[path = "attention/sdpa-rank/mod.rs"]
@@ -153,6 +155,7 @@ pub static ALL: &[&dyn Pass] = &[
     &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
     &scale_residual::ScaleResidual,
+    &sanitize_weights::SanitizeWeights,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,

@@ -76,7 +76,10 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
         };
         has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite);
         let is_beyond = matches!(kind, Kind::Overflow | Kind::Product);
-        if is_beyond && class != Class::ResidualAccumulation && is_passed_on(member, range, measured) {
+        if is_beyond
+            && class != Class::ResidualAccumulation
+            && is_passed_on(member, range, measured)
+        {
             continue;
         }
         if matches!(kind, Kind::Half | Kind::Engine) {
