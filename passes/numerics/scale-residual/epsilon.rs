@@ -109,11 +109,12 @@ impl<'b, 'a> Epsilons<'b, 'a> {
         Some(Uniform { value, dtype })
     }
 
-    /// Whether the opset gives the epsilon of an operation a type of its own.
+    /// Whether the epsilon of an operation may be fp32: the opset gives it a type of its own, and no
+    /// gain or bias that is there has to have the same.
     fn takes_wide(&self, op: &Operation) -> bool {
         self.block.opset.is_some_and(|opset| {
             registry::domain_mates(op.op_type(), opset, "epsilon")
-                .is_some_and(|mut mates| !mates.any(|mate| mate == "x"))
+                .is_some_and(|mut mates| mates.all(|mate| op.argument(mate).is_none()))
         })
     }
 

@@ -308,6 +308,20 @@ impl Scaler {
         let (Some(body), Some((_, plan))) = (found.first(), plans.first()) else {
             return WholeAttempt::missed([function, "", "function"], NO_STREAM);
         };
+        let ends = plan.inputs.iter().chain(&plan.outputs).next();
+        if let (Some(end), false) = (ends, matches!(self.alpha, Alpha::Number(_))) {
+            let why = format!(
+                "`{end}` is the stream, which other chunks scale too: give the same number for all as \
+                 `alpha`, not `{}`",
+                self.options.alpha.as_str().unwrap_or_default()
+            );
+            let side = if plan.inputs.contains(end) {
+                "input"
+            } else {
+                "output"
+            };
+            return WholeAttempt::missed([function, end, side], why);
+        }
         let what = self.what(body, plan, alpha);
         let original = |direction, names: &[String]| -> Vec<String> {
             let names = names

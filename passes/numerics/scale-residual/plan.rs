@@ -205,17 +205,21 @@ impl Planner<'_, '_> {
     fn not_invariant(&self, node: NodeId) -> Stop {
         let label = self.block.label(node);
         let op_type = self.block.op(node).map_or("input", Operation::op_type);
-        let mut pending = vec![(node, 0)];
-        while let Some((next, depth)) = pending.pop() {
-            if let Found::Nearly(at, why) = norm::at(self.block, next) {
+        // The operations behind it, the nearest first.
+        let mut behind = vec![node];
+        let mut next = 0;
+        while let Some(node) = behind.get(next).copied() {
+            next += 1;
+            if let Found::Nearly(at, why) = norm::at(self.block, node) {
                 let why = format!(
                     "`{label}` ({op_type}) reads the stream for what is no known norm: {why}"
                 );
                 return Stop::new(at, why);
             }
-            if depth < NEAR {
-                let uses = self.block.graph.uses(ValueId::first(next)).take(NEAR);
-                pending.extend(uses.map(|site| (site.user, depth + 1)));
+            for site in self.block.graph.uses(ValueId::first(node)) {
+                if behind.len() < NEAR && !behind.contains(&site.user) {
+                    behind.push(site.user);
+                }
             }
         }
         let why = format!("`{label}` ({op_type}) reads the stream and is not scale-invariant");
@@ -371,8 +375,8 @@ impl Planner<'_, '_> {
     }
 }
 
-/// How far what a reader computes is looked at for a norm.
-const NEAR: usize = 8;
+/// How many operations behind a reader are looked at for a norm.
+const NEAR: usize = 16;
 
 /// How many constants of a block have the data of each place in a weight file.
 fn blob_uses(block: &Block<'_>) -> BlobUses {
