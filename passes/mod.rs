@@ -10,6 +10,8 @@ mod activation_quantization;
 mod bad_scale;
 #[path = "integrity/blob-integrity/mod.rs"]
 mod blob_integrity;
+#[path = "attention/blocked-softmax/mod.rs"]
+mod blocked_softmax;
 #[path = "quantization/blockwise-scale/mod.rs"]
 mod blockwise_scale;
 #[path = "numerics/clamp-residual/mod.rs"]
@@ -162,6 +164,7 @@ pub static ALL: &[&dyn Pass] = &[
     &stable_softplus::StableSoftplus,
     &wide_reduction::WideReduction,
     &wide_topk_index::WideTopkIndex,
+    &blocked_softmax::BlockedSoftmax,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
     &runtime_trig::RuntimeTrig,

@@ -121,7 +121,7 @@ impl fmt::Display for Bad {
             (0, inf) => write!(out, "{inf} of its numbers are infinite"),
             (1, 0) => write!(out, "one of its numbers is NaN"),
             (nan, 0) => write!(out, "{nan} of its numbers are NaN"),
-            (nan, inf) => write!(out, "{nan} of its numbers are NaN and {inf} infinite"),
+            (nan, inf) => write!(out, "of its numbers are NaN: {nan}, infinite: {inf}"),
         }
     }
 }
