@@ -114,6 +114,29 @@ fn the_peaks_of_a_stream_that_overflows_are_those_of_pytorch() {
 }
 
 #[test]
+fn the_peaks_of_a_package_of_the_project_are_those_of_numpy() {
+    // Of the stream behind each layer, in float64 of the inputs beside the package: what `growing_stream`
+    // in tests/data/programs.py computes.
+    let expected = [21_181.34, 40_894.72, 61_971.75, 82_893.00, 102_770.53];
+    let package = test_package("growing_stream");
+    let (report, status) = preflight(args![package, "--inputs", package.with_extension("npz")]);
+    let stream = &report["functions"][0]["stream"];
+    let layers = stream["layers"].as_array().unwrap();
+    assert_eq!((layers.len(), status), (expected.len(), 1));
+    for (layer, peak) in layers.iter().zip(expected) {
+        near(&layer["peak"], peak, 1e-5);
+    }
+    assert_eq!(stream["first_overflow_layer"], 3);
+    assert_eq!(stream["alpha"]["power_of_two"], 0.5);
+    assert_eq!(classes(&report), ["norm-square", "residual-accumulation"]);
+    let issues = report["issues"].as_array().unwrap();
+    assert_eq!(
+        (&issues[0]["layer"], &issues[1]["layer"]),
+        (&1.into(), &3.into())
+    );
+}
+
+#[test]
 fn squares_of_norms_overflow_before_the_stream_does_and_are_told_first() {
     let Some((report, _)) = report("residual_overflow_fp16") else {
         return;
