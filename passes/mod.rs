@@ -52,6 +52,8 @@ mod image_scale;
 mod interface_layout;
 #[path = "integrity/interface-mismatch/mod.rs"]
 mod interface_mismatch;
+#[path = "numerics/keep-fp32/mod.rs"]
+mod keep_fp32;
 #[path = "quantization/large-kernel-palette/mod.rs"]
 mod large_kernel_palette;
 #[path = "placement/layout-limits/mod.rs"]
@@ -141,6 +143,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
     &gelu_tanh::GeluTanh,
+    &keep_fp32::KeepFp32,
     &lost_guard::LostGuard,
     &pow_to_mul::PowToMul,
     &power_spectrum_log::PowerSpectrumLog,

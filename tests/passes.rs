@@ -15,7 +15,9 @@
 //!   that checks are to look at, without its data;
 //! - `// described FUNCTION inputs: x fp16 [1, 4]; …` (or `outputs`, `states`), or `// described
 //!   FUNCTION: nothing`: what the model's description says other than the program;
-//! - `// measured FUNCTION: VALUE = PEAK, …`: the greatest magnitudes that a calibration has seen.
+//! - `// measured FUNCTION: VALUE = PEAK, …`: the greatest magnitudes that a calibration has seen;
+//! - `// samples: N`: so many samples of inputs to run the program on, floats between −2 and 2 and
+//!   integers from 0 to 2, by a fixed seed for each.
 //!
 //! A case named `no_…` must stay as it is, with a near match that says why unless it is silent;
 //! every other case must change. What the pass says and does is kept in

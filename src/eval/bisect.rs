@@ -27,7 +27,7 @@ use crate::package::Weights;
 use crate::tensor::Tensor;
 
 /// Ops that only move values: their errors are those of their arguments, and told there.
-const MOVES: [&str; 20] = [
+pub const MOVES: [&str; 20] = [
     "concat",
     "depth_to_space",
     "expand_dims",

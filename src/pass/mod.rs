@@ -30,4 +30,6 @@ pub use remark::{Place, Remark, RemarkKind};
 pub use rule::{Found, Rule, Severities, Severity};
 pub use scan::{Hit, Spot, report, scan};
 pub use sweep::is_erasable;
-pub use whole::{Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher};
+pub use whole::{
+    Whole, WholeApply, WholeAttempt, WholeEdit, WholeEnd, WholeError, WholeMatcher, edit_body,
+};

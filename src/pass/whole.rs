@@ -252,20 +252,27 @@ impl<'a> WholeEdit<'a> {
         let parsed = Opset::parse(opset).ok_or_else(|| {
             WholeError::Other("the opset is newer than those milwright knows".to_owned())
         })?;
-        let Body { graph, names } = self
-            .function(function)?
-            .specializations
-            .get_mut(opset)
-            .ok_or_else(|| WholeError::Other(format!("`{function}` has no body for {opset}")))?;
-        let mut edit = Edit::new(
-            Rewriter::new(graph, names, pass, anchor, is_erasable),
-            parsed,
-            blobs,
-        );
-        let result = rewrite(&mut edit);
-        edit.finish();
-        Ok(result?)
+        let body = self.body(function, opset)?;
+        Ok(edit_body(body, parsed, anchor, pass, blobs, rewrite)?)
     }
+}
+
+/// Rewrites operations of a body beside the operation `anchor`; see [`WholeEdit::at`]. This is also for
+/// a copy of a body, on which a matcher tries what would come of a rewrite.
+pub fn edit_body<T>(
+    body: &mut Body,
+    opset: Opset,
+    anchor: NodeId,
+    pass: &'static str,
+    blobs: &dyn Blobs,
+    rewrite: impl FnOnce(&mut Edit<'_>) -> Result<T, EditError>,
+) -> Result<T, EditError> {
+    let Body { graph, names } = body;
+    let rewriter = Rewriter::new(graph, names, pass, anchor, is_erasable);
+    let mut edit = Edit::new(rewriter, opset, blobs);
+    let result = rewrite(&mut edit);
+    edit.finish();
+    result
 }
 
 /// What a sweep over a whole program did.

@@ -11,6 +11,9 @@ use milwright::pass::{Blobs, Calibration, Pipeline};
 use milwright::passes;
 use milwright::text::{Dialect, parse};
 
+#[path = "inputs.rs"]
+pub(crate) mod inputs;
+
 /// A case.
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -125,6 +128,7 @@ impl Case {
         let mut blobs = Weights::default();
         let mut descriptions = Vec::new();
         let mut calibration = Calibration::default();
+        let mut samples = 0;
         for line in source.lines() {
             let Some(comment) = line.strip_prefix("//").map(str::trim) else {
                 break;
@@ -148,6 +152,9 @@ impl Case {
             } else if let Some(text) = comment.strip_prefix("measured ") {
                 measured(text, &mut calibration.ranges)
                     .ok_or_else(|| format!("not measured: {comment}"))?;
+            } else if let Some(text) = comment.strip_prefix("samples:") {
+                let number = text.trim().parse();
+                samples = number.map_err(|_| format!("not a number of samples: {comment}"))?;
             } else if comment == "silent" {
                 silent = true;
             }
@@ -156,6 +163,7 @@ impl Case {
             let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
             lines.join("\n")
         })?;
+        calibration.samples = inputs::samples(&parsed.program, samples)?;
         let pipeline = Pipeline::parse(&format!("{pass}{options}"), passes::ALL)
             .map_err(|error| error.to_string())?;
         Ok(Self {
