@@ -11,7 +11,7 @@ use crate::ir::{
 };
 use crate::ops::registry::{self, Effect, Kind};
 use crate::ops::{Inference, OpView, Operand, Opset, infer};
-use crate::pass::{Block, Blobs, Edit, EditError, edit_body};
+use crate::pass::{Blobs, Block, Edit, EditError, edit_body};
 
 /// A constant of at most this many elements gets a copy in fp32; a larger one is cast where it is used,
 /// unless its parameter takes nothing but a constant. 128 KiB of fp32.
@@ -318,12 +318,7 @@ impl Widening {
     }
 
     /// A cast to fp16 that is not to round: what it casts, if that is a float, else the cast to fp32.
-    fn cast(
-        &mut self,
-        edit: &mut Edit<'_>,
-        op: &Operation,
-        old: ValueId,
-    ) -> Result<(), EditError> {
+    fn cast(&mut self, edit: &mut Edit<'_>, op: &Operation, old: ValueId) -> Result<(), EditError> {
         let source = match op.binding("x") {
             Some(Binding::Value(x)) if self.is(edit, *x, DType::Float32) => Some(*x),
             Some(binding @ Binding::Value(x)) if self.is(edit, *x, DType::Float16) => {
@@ -363,7 +358,9 @@ impl Widening {
             return Ok(binding.clone());
         }
         let value = match binding {
-            Binding::Immediate(value) => return Ok(Binding::Immediate(widened_value(edit, value)?)),
+            Binding::Immediate(value) => {
+                return Ok(Binding::Immediate(widened_value(edit, value)?));
+            }
             Binding::Value(value) => *value,
             Binding::Absent => return Ok(Binding::Absent),
         };

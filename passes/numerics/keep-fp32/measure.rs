@@ -104,7 +104,9 @@ impl<'w> Measure<'w> {
                 let named = |(name, datum)| Some((name, array(&datum).ok()?));
                 arrays.push(results.into_iter().filter_map(named).collect());
             }
-            let held = states.iter().map(|(name, cell)| (name.clone(), cell.read()));
+            let held = states
+                .iter()
+                .map(|(name, cell)| (name.clone(), cell.read()));
             arrays.push(held.collect());
             given.push(arrays);
         }
@@ -162,5 +164,9 @@ fn distance(reference: &Tensor, low: &Tensor) -> f64 {
             return f64::INFINITY;
         }
     }
-    if furthest == 0.0 { 0.0 } else { furthest / scale }
+    if furthest == 0.0 {
+        0.0
+    } else {
+        furthest / scale
+    }
 }

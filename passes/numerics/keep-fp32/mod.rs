@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::eval::Precision;
 use crate::eval::bisect::MOVES;
 use crate::ir::{Body, DType, Function, Graph, NodeId, Operation, ValueId};
-use crate::ops::registry::{self, Effect};
 use crate::ops::Opset;
+use crate::ops::registry::{self, Effect};
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Block, Evidence, Exactness, Family, Meta, Needs, Pass, Target, Whole, WholeAttempt,
-    WholeMatcher,
+    Block, Evidence, Exactness, Family, Matcher, Meta, Needs, Nowhere, Pass, Target, Whole,
+    WholeAttempt, WholeMatcher,
 };
 use island::{Fitness, Made, fitness, islands, widen};
 use measure::{Error, Measure};
@@ -100,6 +100,12 @@ impl Pass for KeepFp32 {
         options::defaults::<Options>()
     }
 
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        // It never matches, but options are checked by asking for it.
+        self.whole_matcher(options)?;
+        Ok(Box::new(Nowhere))
+    }
+
     fn whole_matcher(
         &self,
         options: &OptionMap,
@@ -148,7 +154,10 @@ fn wanted(options: &OptionMap) -> Result<Wanted, OptionError> {
         .map(str::to_owned)
         .collect();
     if items.is_empty() {
-        return Err(wrong("ops", "it names nothing; leave it out, or say `auto`"));
+        return Err(wrong(
+            "ops",
+            "it names nothing; leave it out, or say `auto`",
+        ));
     }
     if !(options.tolerance.is_finite() && options.tolerance > 0.0) {
         return Err(wrong("tolerance", "it must be a number above 0"));
@@ -213,7 +222,11 @@ impl Plan {
         let first = self.set.first().copied();
         let label = first.map(|node| block.label(node)).unwrap_or_default();
         let op_type = first.and_then(|node| block.op(node));
-        let place = [function, label.as_str(), op_type.map_or("", |op| op.op_type())];
+        let place = [
+            function,
+            label.as_str(),
+            op_type.map_or("", |op| op.op_type()),
+        ];
         let (function, opset, body) = (function.to_owned(), opset.to_owned(), self.body);
         WholeAttempt::matched(place, what, move |edit| {
             *edit.body(&function, &opset)? = body;

@@ -174,7 +174,8 @@ impl<'t> Search<'t> {
                         continue 'again;
                     }
                     // The nearest are the likeliest.
-                    let mut others: Vec<usize> = without(&(0..self.n).collect::<Vec<_>>(), |e| set.contains(&e));
+                    let mut others: Vec<usize> =
+                        without(&(0..self.n).collect::<Vec<_>>(), |e| set.contains(&e));
                     others.sort_by_key(|other| a.abs_diff(*other).min(b.abs_diff(*other)));
                     for other in others {
                         let mut smaller = rest.clone();
@@ -197,7 +198,10 @@ impl<'t> Search<'t> {
 }
 
 fn without(set: &[usize], leave: impl Fn(usize) -> bool) -> Vec<usize> {
-    set.iter().copied().filter(|element| !leave(*element)).collect()
+    set.iter()
+        .copied()
+        .filter(|element| !leave(*element))
+        .collect()
 }
 
 /// n over k.
