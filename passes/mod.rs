@@ -10,8 +10,12 @@ mod activation_quantization;
 mod bad_scale;
 #[path = "integrity/blob-integrity/mod.rs"]
 mod blob_integrity;
+#[path = "attention/blocked-softmax/mod.rs"]
+mod blocked_softmax;
 #[path = "quantization/blockwise-scale/mod.rs"]
 mod blockwise_scale;
+#[path = "numerics/clamp-residual/mod.rs"]
+mod clamp_residual;
 #[path = "integrity/constant-output/mod.rs"]
 mod constant_output;
 #[path = "placement/conv-limits/mod.rs"]
@@ -90,6 +94,10 @@ mod round_large;
 mod runtime_trig;
 #[path = "numerics/safe-rmsnorm/mod.rs"]
 mod safe_rmsnorm;
+#[path = "numerics/sanitize-weights/mod.rs"]
+mod sanitize_weights;
+#[path = "numerics/scale-residual/mod.rs"]
+mod scale_residual;
 #[path = "attention/sdpa-rank/mod.rs"]
 mod sdpa_rank;
 #[path = "attention/several-global-sdpa/mod.rs"]
@@ -139,6 +147,7 @@ pub static ALL: &[&dyn Pass] = &[
     &fuse_conv_bias::FuseConvBias,
     &remove_noops::RemoveNoops,
     &accumulator_range::AccumulatorRange,
+    &clamp_residual::ClampResidual,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,
@@ -150,12 +159,15 @@ pub static ALL: &[&dyn Pass] = &[
     &precise_silu::PreciseSilu,
     &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
+    &sanitize_weights::SanitizeWeights,
+    &scale_residual::ScaleResidual,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,
     &stable_softplus::StableSoftplus,
     &wide_reduction::WideReduction,
     &wide_topk_index::WideTopkIndex,
+    &blocked_softmax::BlockedSoftmax,
     &explicit_attention::ExplicitAttention,
     &rope_as_matmul::RopeAsMatmul,
     &runtime_trig::RuntimeTrig,

@@ -115,6 +115,7 @@ pub mod model;
 pub mod ops;
 pub mod package;
 pub mod pass;
+pub mod preflight;
 pub mod source;
 pub mod tensor;
 pub mod text;

@@ -11,8 +11,9 @@ fn root() -> &'static Path {
 
 /// The layers from top to bottom. A module may use itself and modules of lower layers, never one
 /// of its own layer.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["cli"],
+    &["preflight"],
     &["lint"],
     &["passes"],
     &["analysis"],

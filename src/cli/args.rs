@@ -48,6 +48,8 @@ pub(super) enum Command {
     Run(RunArgs),
     /// Run two models on the same inputs and say whether they are equivalent.
     Verify(VerifyArgs),
+    /// Say what fp16 makes of a model, and what to do about it.
+    Preflight(PreflightArgs),
     /// Find the rewrite that breaks a model, or the operations that fp16 breaks.
     Bisect(BisectArgs),
     /// Show what differs between two models, operation by operation.
@@ -87,8 +89,9 @@ pub(super) struct OptimizeArgs {
     #[arg(long, value_enum, value_name = "PRECISION", num_args = 0..=1, require_equals = true,
           default_missing_value = "auto")]
     pub(super) verify: Option<VerifyArg>,
-    /// Inputs to verify on, as arrays named `x` or `in_x`; by default they are made up.
-    #[arg(long, value_name = "FILE.npz", requires = "verify")]
+    /// Inputs to verify on, and for passes that have to run the model, as arrays named `x` or `in_x`; by
+    /// default they are made up.
+    #[arg(long, value_name = "FILE.npz")]
     pub(super) inputs: Option<PathBuf>,
     /// Write nothing.
     #[arg(long)]
@@ -153,6 +156,9 @@ pub(super) struct LintArgs {
     /// Write what is found as the known findings, and end with status 0.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fix", "baseline"])]
     pub(super) write_baseline: Option<PathBuf>,
+    /// A preflight report of the model: rules that depend on its values then know them.
+    #[arg(long, value_name = "REPORT.json")]
+    pub(super) report: Option<PathBuf>,
     /// Show where the operations of each function are expected to run, an estimate. Without `--select`,
     /// the format `full` shows it anyway.
     #[arg(long)]
@@ -496,6 +502,31 @@ pub(super) struct VerifyArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t = ResultFormat::Full)]
     pub(super) format: ResultFormat,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PreflightArgs {
+    /// The model.
+    pub(super) model: PathBuf,
+    /// Only this function; by default the one that the description names.
+    #[arg(long, value_name = "F")]
+    pub(super) function: Option<String>,
+    /// The inputs, as arrays named `x` or `in_x`; several files merge to the worst case. By default two
+    /// samples are made up.
+    #[arg(long, value_name = "FILE.npz", num_args = 1..)]
+    pub(super) inputs: Vec<PathBuf>,
+    /// Which inputs are made up, and what random operations give.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// Also try what clamps of the residual stream from 65 000 down to 20 000 would do.
+    #[arg(long)]
+    pub(super) sweep: bool,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Full)]
+    pub(super) format: ResultFormat,
+    /// Also write the report as JSON, for `lint --report` and for passes that need it.
+    #[arg(short, long, value_name = "REPORT.json")]
+    pub(super) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::args::{BisectArgs, PrecisionArg, ResultFormat};
+use super::calibration::Source;
 use super::evaluating;
 use super::output::{Output, count};
 use super::pipeline;
@@ -16,7 +18,7 @@ use crate::eval::bisect::{Departure, OpReport, Walk, WalkOptions, first_that, wa
 use crate::eval::verify::Calls;
 use crate::model::Model;
 use crate::pass::verify::{self as issues, Known};
-use crate::pass::{Outcome, Remark, RemarkKind, Settings, Silent};
+use crate::pass::{Calibration, Outcome, Remark, RemarkKind, Settings, Silent};
 use crate::source::ModelFile;
 use crate::text::{self, PrintOptions, diff};
 
@@ -30,7 +32,14 @@ pub(super) fn run(args: &BisectArgs, output: &Output) -> anyhow::Result<ExitCode
     let pipeline = args.passes.pipeline()?;
     let file = evaluating::open(&args.model, output)?;
     if args.passes.is_given() {
+        let source = Source {
+            file: &file,
+            function: args.function.as_deref(),
+            inputs: args.inputs.as_slice(),
+            seed: args.seed,
+        };
         let search = Search {
+            calibration: source.calibration(&pipeline, output)?,
             args,
             file: &file,
             issues: known(&file.model),
@@ -52,6 +61,7 @@ fn known(model: &Model) -> Vec<Known> {
 
 /// The search for the rewrite.
 struct Search<'s> {
+    calibration: Arc<Calibration>,
     args: &'s BisectArgs,
     file: &'s ModelFile,
     issues: Vec<Known>,
@@ -119,6 +129,7 @@ impl Search<'_> {
         let mut model = self.file.model.clone();
         let settings = Settings {
             max_rewrites: Some(rewrites),
+            calibration: Arc::clone(&self.calibration),
             interface_changes: self.args.passes.interface_changes,
             ..Settings::default()
         };

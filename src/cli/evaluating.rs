@@ -12,7 +12,7 @@ use crate::eval::inputs::Plan;
 use crate::eval::npz::{self, Arrays};
 use crate::eval::script::{Script, ScriptError};
 use crate::eval::{Options, Precision, Runner};
-use crate::ir::{DType, NamedType, Program};
+use crate::ir::NamedType;
 use crate::model::Form;
 use crate::source::{Missing, ModelFile};
 use crate::tensor::{Tensor, elements};
@@ -139,22 +139,6 @@ fn default(input: &crate::eval::Input) -> Option<Tensor> {
     } else {
         Tensor::ints(dtype, shape.clone(), vec![*value as i64; count])
     })
-}
-
-/// Whether a program computes with fp16 values anywhere.
-pub(super) fn has_half(program: &Program) -> bool {
-    let mut found = false;
-    program.for_each_value(&mut |value| {
-        let ty = value.tensor_type();
-        found |= ty.is_some_and(|ty| ty.dtype == DType::Float16);
-    });
-    let mut inputs = program.functions.values().flat_map(|f| &f.inputs);
-    found
-        || inputs.any(|input| {
-            let ty = input.ty.as_ref();
-            let ty = ty.and_then(|ty| ty.as_tensor().or_else(|| ty.as_state()));
-            ty.is_some_and(|ty| ty.dtype == DType::Float16)
-        })
 }
 
 /// An element's place in a tensor, such as `[0, 3]`.

@@ -76,6 +76,7 @@ pub(super) fn run(
         last = fixes.ids().join(" and ");
         let settings = Settings {
             interface_changes: args.interface_changes,
+            calibration: Arc::clone(&linter.calibration),
             ..Settings::default()
         };
         let model = &mut file.model;

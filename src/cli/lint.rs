@@ -3,17 +3,18 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::args::{FailOn, LintArgs, LintFormat, TargetArg};
 use super::fix;
 use super::output::{Output, count};
-use super::with_path;
+use super::{calibration, with_path};
 use crate::lint::placement::{Placement, Plan, estimate};
 use crate::lint::render::{Linted, concise, full, github, json, placement, sarif, table};
 use crate::lint::{Baseline, Config, Linter, Report, Request, Selection, Setup, Summary};
-use crate::pass::{Severity, Target};
+use crate::pass::{Calibration, Severity, Target};
 use crate::passes;
 use crate::source::ModelFile;
 
@@ -31,6 +32,12 @@ pub(super) fn run(args: &LintArgs, output: &Output) -> anyhow::Result<ExitCode> 
     let request = request(args)?;
     if args.fix {
         fix::check(args)?;
+    }
+    if args.report.is_some() && args.models.len() > 1 {
+        bail!(
+            "--report is of one model, but {} are given",
+            args.models.len()
+        );
     }
     let mut linter = Linter::new(passes::ALL);
     linter.catalog = args.catalog.is_some();
@@ -50,6 +57,12 @@ pub(super) fn run(args: &LintArgs, output: &Output) -> anyhow::Result<ExitCode> 
             ModelFile::open(path).map_err(|error| with_path(error, path.display().to_string()))?;
         for warning in file.warnings() {
             output.warning(warning);
+        }
+        if let Some(report) = &args.report {
+            linter.calibration = Arc::new(Calibration {
+                ranges: calibration::ranges(report, &file.fingerprint())?,
+                ..Calibration::default()
+            });
         }
         let baseline = baselines.of(&config)?;
         let report = if args.fix {

@@ -6,6 +6,7 @@
 mod args;
 mod bisect;
 mod build;
+mod calibration;
 mod diff;
 mod evaluating;
 mod explain;
@@ -16,6 +17,7 @@ mod new;
 mod optimize;
 mod output;
 mod pipeline;
+mod preflight;
 mod print;
 mod report;
 mod run;
@@ -57,6 +59,7 @@ pub fn run() -> ExitCode {
         Command::Why(args) => why::run(args, &output),
         Command::Run(args) => run::run(args, &output),
         Command::Verify(args) => verify::run(args, &output),
+        Command::Preflight(args) => preflight::run(args, &output),
         Command::Bisect(args) => bisect::run(args, &output),
         Command::Diff(args) => diff::run(args, &output),
         Command::New(args) => new::run(args, &output),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 
 use super::args::{OptimizeArgs, PrintWhen, Remarks, VerifyArg};
+use super::calibration::Source;
 use super::output::{Output, count};
 use super::report::Report;
 use super::summary::{self, Size};
@@ -40,7 +41,14 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
         output,
         failed: None,
     };
+    let source = Source {
+        file: &file,
+        function: None,
+        inputs: args.inputs.as_slice(),
+        seed: 0,
+    };
     let settings = Settings {
+        calibration: source.calibration(&pipeline, output)?,
         max_rewrites: args.max_rewrites,
         interface_changes: args.passes.interface_changes,
         ..Settings::default()

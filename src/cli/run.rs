@@ -85,10 +85,7 @@ pub(super) fn run(args: &RunArgs, output: &Output) -> anyhow::Result<ExitCode> {
         let states = script.computed_states(&runner.states());
         computed.extend(states.map_err(|error| wrong(error, args))?);
     }
-    let has_half = runner
-        .stages()
-        .iter()
-        .any(|stage| evaluating::has_half(stage.program));
+    let has_half = runner.stages().iter().any(|stage| stage.program.has_half());
     check(args, &computed, has_half, output)
 }
 

@@ -57,6 +57,7 @@ pub(super) fn run(args: &VerifyArgs, output: &Output) -> anyhow::Result<ExitCode
         seed: args.seed,
         samples: args.samples as usize,
         precision: args.precision,
+        reference: args.precision,
         criterion,
     };
     let report = comparison.report(sides, output).with_context(|| {
@@ -110,6 +111,8 @@ struct Comparison<'c> {
     seed: u64,
     samples: usize,
     precision: PrecisionArg,
+    /// How the first model computes, which counts as right.
+    reference: PrecisionArg,
     criterion: Criterion,
 }
 
@@ -174,11 +177,12 @@ impl Comparison<'_> {
         function: Option<&str>,
         output: &Output,
     ) -> anyhow::Result<Report> {
-        let options: Options = evaluating::options(self.precision, self.seed);
+        let options = |precision| -> Options { evaluating::options(precision, self.seed) };
+        let (of_first, of_second) = (options(self.reference), options(self.precision));
         let mut first =
-            Runner::new(a.model, a.weights, function, &options).map_err(VerifyError::First)?;
+            Runner::new(a.model, a.weights, function, &of_first).map_err(VerifyError::First)?;
         let mut second =
-            Runner::new(b.model, b.weights, function, &options).map_err(VerifyError::Second)?;
+            Runner::new(b.model, b.weights, function, &of_second).map_err(VerifyError::Second)?;
         let maps = [
             Maps::of(&a.model.user_defined())?,
             Maps::of(&b.model.user_defined())?,
@@ -305,6 +309,10 @@ pub(super) struct Judgement {
     #[serde(flatten)]
     report: Report,
     precision: &'static str,
+    /// How the model before was run, if not in the same way: in fp32, if it goes wrong in lower precision
+    /// and the changed one does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<&'static str>,
     #[serde(skip)]
     criterion: String,
     /// Why the changed model cannot run, where the original does.
@@ -322,16 +330,48 @@ impl Judge<'_> {
         output: &Output,
     ) -> anyhow::Result<Judgement> {
         let (precision, criterion) = self.criterion(outcome);
+        let (report, failed) = self.compare(sides, [precision; 2], criterion, output)?;
+        let mut judgement = Judgement {
+            report,
+            precision: Precision::from(precision).word(),
+            reference: None,
+            criterion: words(criterion),
+            failed,
+        };
+        let may_repair = precision != PrecisionArg::Fp32 && criterion != Criterion::Exact;
+        if may_repair && !judgement.is_equivalent() {
+            // A model that overflows is no reference for one that does not any more.
+            let precisions = [PrecisionArg::Fp32, precision];
+            let (report, failed) = self.compare(sides, precisions, criterion, output)?;
+            if report.equivalent {
+                judgement.report = report;
+                judgement.failed = failed;
+                judgement.reference = Some(Precision::Fp32.word());
+            }
+        }
+        Ok(judgement)
+    }
+
+    /// Compares the models, each in its precision; why the second fails, if it does and the first does
+    /// not.
+    fn compare(
+        &self,
+        sides: [Side<'_>; 2],
+        [reference, precision]: [PrecisionArg; 2],
+        criterion: Criterion,
+        output: &Output,
+    ) -> anyhow::Result<(Report, Option<String>)> {
         let comparison = Comparison {
             function: self.function,
             inputs: self.inputs,
             seed: self.seed,
             samples: SAMPLES,
             precision,
+            reference,
             criterion,
         };
-        let (report, failed) = match comparison.report(sides, output) {
-            Ok(report) => (report, None),
+        match comparison.report(sides, output) {
+            Ok(report) => Ok((report, None)),
             Err(error) => match error.downcast_ref() {
                 Some(VerifyError::Second(why)) => {
                     let report = Report {
@@ -339,17 +379,11 @@ impl Judge<'_> {
                         outputs: Vec::new(),
                         samples: SAMPLES,
                     };
-                    (report, Some(why.to_string()))
+                    Ok((report, Some(why.to_string())))
                 }
-                _ => return Err(error),
+                _ => Err(error),
             },
-        };
-        Ok(Judgement {
-            report,
-            precision: Precision::from(precision).word(),
-            criterion: words(criterion),
-            failed,
-        })
+        }
     }
 
     /// What is exact is exact at the program's own types, which is fp16. What only rounds otherwise is
@@ -412,7 +446,12 @@ impl Judgement {
             count(self.report.samples, "sample"),
             self.criterion
         );
-        if self.is_equivalent() {
+        if let (true, Some(reference)) = (self.is_equivalent(), self.reference) {
+            output.note(&format!(
+                "verified: equivalent to the model in {reference}, which is not so itself in {} ({how})",
+                self.precision
+            ));
+        } else if self.is_equivalent() {
             output.note(&format!("verified: equivalent ({how})"));
         } else {
             output.diagnostic(&format!("not equivalent ({how}): {}", self.reason()));

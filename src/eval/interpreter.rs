@@ -11,7 +11,7 @@ use super::constants::{Blobs, datum, fixed_shape};
 use super::error::RunError;
 use super::frame::{Frame, bytes};
 use super::memory;
-use super::typed::{describe, fits, rounded, words};
+use super::typed::{describe, fits, rounded, rounded_constant, words};
 use crate::ir::types::ValueType;
 use crate::ir::{Binding, Graph, NamedType, NodeId, Operation, ValueId};
 use crate::ir::{Body, Opset, Program};
@@ -411,12 +411,12 @@ impl<'a> Interpreter<'a> {
                 source,
             })
             .and_then(|datum| {
-                rounded(&self.options.numerics, value.ty.as_ref(), datum).map_err(|source| {
-                    RunError::Op {
+                rounded_constant(&self.options.numerics, value.ty.as_ref(), datum).map_err(
+                    |source| RunError::Op {
                         place: place(run.function, op),
                         source,
-                    }
-                })
+                    },
+                )
             })
     }
 

@@ -172,6 +172,18 @@ impl Ranges {
         stage.entry(function.to_owned()).or_default()
     }
 
+    /// Adds what was measured of other functions, or on other inputs.
+    pub fn extend(&mut self, other: Self) {
+        for (stage, functions) in other.functions {
+            for (function, ranges) in functions {
+                let own = self.function_mut(&stage, &function);
+                for (name, range) in &ranges.0 {
+                    own.add(name, range);
+                }
+            }
+        }
+    }
+
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()

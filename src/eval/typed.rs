@@ -1,6 +1,6 @@
 //! Values against the types that a program declares: rounding to them, and whether they fit.
 
-use crate::ir::types::{DType, Dim, TensorType, ValueType};
+use crate::ir::types::{Dim, TensorType, ValueType};
 use crate::ops::{Datum, EvalError, Numerics};
 use crate::tensor::Tensor;
 
@@ -18,12 +18,25 @@ pub(super) fn rounded(
         _ => tensor.dtype(),
     };
     Ok(Datum::Tensor(match dtype {
-        DType::Float16 if numerics.round_half => {
+        _ if numerics.round_half && numerics.is_half(dtype) => {
             tensor.rounded_to_half(numerics.flush_subnormals)?
         }
         _ if dtype.is_int() => tensor.wrapped_to_width(),
         _ => tensor,
     }))
+}
+
+/// The same for a constant, which may have a rounding of its own.
+pub(super) fn rounded_constant(
+    numerics: &Numerics,
+    ty: Option<&ValueType>,
+    datum: Datum,
+) -> Result<Datum, EvalError> {
+    if numerics.half_constants {
+        rounded(&Numerics::FP16.narrowing_full(), ty, datum)
+    } else {
+        rounded(numerics, ty, datum)
+    }
 }
 
 /// Whether a value may stand where the program declares this type. A missing type fits all.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::graph::{Binding, Graph, NamedType, Node};
 use super::names::Names;
+use super::types::DType;
 use super::value::{Content, Immediate, Value};
 
 /// An ML Program.
@@ -104,6 +105,22 @@ impl fmt::Display for ValuePlace<'_> {
 type Visit<'v> = &'v mut dyn FnMut(&ValuePlace<'_>, &Value);
 
 impl Program {
+    /// Whether the program computes with fp16 values anywhere.
+    pub fn has_half(&self) -> bool {
+        let mut found = false;
+        self.for_each_value(&mut |value| {
+            let ty = value.tensor_type();
+            found |= ty.is_some_and(|ty| ty.dtype == DType::Float16);
+        });
+        let mut inputs = self.functions.values().flat_map(|f| &f.inputs);
+        found
+            || inputs.any(|input| {
+                let ty = input.ty.as_ref();
+                let ty = ty.and_then(|ty| ty.as_tensor().or_else(|| ty.as_state()));
+                ty.is_some_and(|ty| ty.dtype == DType::Float16)
+            })
+    }
+
     /// Calls `visit` for every value that the program holds: attributes, literals, and the values
     /// inside lists, tuples and dictionaries, in a fixed order.
     pub fn for_each_value(&self, visit: &mut dyn FnMut(&Value)) {

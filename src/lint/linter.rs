@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -132,7 +133,7 @@ pub struct Linter<'p> {
     /// Whether the rows of Orion's catalogue are wanted.
     pub catalog: bool,
     /// What was measured of the model, for the rules that then know more.
-    pub calibration: Calibration,
+    pub calibration: Arc<Calibration>,
 }
 
 impl<'p> Linter<'p> {
@@ -141,7 +142,7 @@ impl<'p> Linter<'p> {
         Self {
             passes,
             catalog: false,
-            calibration: Calibration::default(),
+            calibration: Arc::default(),
         }
     }
 

@@ -5,6 +5,8 @@
 //! model of those reports, not of the hardware: chips differ, the reports come from few hands, and
 //! where two of them disagree the more cautious one is modelled.
 
+use crate::ir::DType;
+
 /// What the arithmetic of a run does. Each field is a switch of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Numerics {
@@ -22,6 +24,11 @@ pub struct Numerics {
     /// Native `softplus` on fp16 gives 0 for arguments above this one: measured as a cliff at about
     /// 10.4 (coremltools issue 2687), which is ln(2^15), where the exp inside of it passes 2^15.
     pub softplus_limit: Option<f32>,
+    /// What is typed fp32 is treated as if it were fp16: for a program that is yet to be converted.
+    pub narrow_full: bool,
+    /// Constants of floats are rounded to fp16, whatever their type and whatever the other switches
+    /// say: what the weights alone lose.
+    pub half_constants: bool,
 }
 
 impl Numerics {
@@ -32,6 +39,8 @@ impl Numerics {
         accumulator_limit: None,
         half_sums: false,
         softplus_limit: None,
+        narrow_full: false,
+        half_constants: false,
     };
 
     /// fp16 results rounded after each op.
@@ -47,5 +56,19 @@ impl Numerics {
         accumulator_limit: Some(32_768.0),
         half_sums: true,
         softplus_limit: Some(10.397_208),
+        ..Self::FP32
     };
+
+    /// The same for a program whose fp32 counts as fp16.
+    pub fn narrowing_full(self) -> Self {
+        Self {
+            narrow_full: true,
+            ..self
+        }
+    }
+
+    /// Whether values of this type are fp16 here.
+    pub fn is_half(&self, dtype: DType) -> bool {
+        dtype == DType::Float16 || (self.narrow_full && dtype == DType::Float32)
+    }
 }

@@ -31,8 +31,8 @@ pub const NAMED: [(&str, &str); 5] = [
     ),
     (
         "llm",
-        "default,safe-rmsnorm,sink-attention-scale,slice-queries,cleanup,merge-states,pad-states,\
-         cleanup",
+        "default,safe-rmsnorm,sink-attention-scale,slice-queries,cleanup,scale-residual{alpha=1},\
+         merge-states,pad-states,cleanup",
     ),
     (
         "ane-direct",

@@ -6,6 +6,7 @@
 
 mod blobs;
 mod build;
+mod fingerprint;
 mod inline;
 mod metadata;
 mod save;

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::command::{Folder, Ran, args, done, refused, run, snapshot};
 use crate::support::folders::{root, test_package};
-use crate::support::python::{output_of, python};
+use crate::support::python::python;
+use crate::support::schema;
 
 /// A square by `pow`, a softplus and a running sum.
 pub(crate) const MODEL: &str = "program(1.3)
@@ -253,35 +254,7 @@ fn the_json_fits_its_schema() {
         file
     })
     .collect();
-    validate(&schema, &files);
-}
-
-/// Holds JSON files to a schema, if the Python has a validator.
-fn validate(schema: &Path, files: &[PathBuf]) {
-    let code = "
-import json, sys
-try:
-    import jsonschema
-except ImportError:
-    print('no validator')
-    sys.exit()
-schema = json.load(open(sys.argv[1]))
-kind = jsonschema.validators.validator_for(schema)
-kind.check_schema(schema)
-for path in sys.argv[2:]:
-    for error in kind(schema).iter_errors(json.load(open(path))):
-        print(path, error.json_path, error.message)
-";
-    let mut paths = vec![schema];
-    paths.extend(files.iter().map(PathBuf::as_path));
-    let Some(found) = output_of(code, &paths) else {
-        return;
-    };
-    if found.trim() == "no validator" {
-        println!("skipped: the Python has no jsonschema");
-        return;
-    }
-    assert_eq!(found, "");
+    schema::validate(&schema, &files);
 }
 
 fn sarif() -> (Folder, PathBuf) {
@@ -311,7 +284,7 @@ fn the_sarif_fits_the_schema_of_the_standard() {
         return;
     }
     let (_folder, file) = sarif();
-    validate(Path::new(&schema), &[file]);
+    schema::validate(Path::new(&schema), &[file]);
 }
 
 /// The properties that the standard requires, and that code scanning reads.

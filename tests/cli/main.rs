@@ -18,6 +18,7 @@ mod numbers;
 mod optimizing;
 mod orion;
 mod placement;
+mod preflighting;
 mod printing;
 mod readme;
 mod refusals_of_models;

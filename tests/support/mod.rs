@@ -8,3 +8,4 @@
 
 pub(crate) mod folders;
 pub(crate) mod python;
+pub(crate) mod schema;

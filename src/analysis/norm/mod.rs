@@ -277,6 +277,43 @@ pub fn gain_after(block: &Block<'_>, norm: &Norm) -> Option<(NodeId, &'static st
     None
 }
 
+/// The operations between what is normalized and the root, without those that make constants. What they
+/// compute grows with x or with its square.
+pub fn inside(block: &Block<'_>, norm: &Norm) -> Vec<NodeId> {
+    let x = same(block, norm.x);
+    let mut inside: Vec<NodeId> = Vec::new();
+    let mut pending = vec![norm.root];
+    while let Some(node) = pending.pop() {
+        let Some(op) = block.op(node) else { continue };
+        let bindings = op
+            .arguments()
+            .iter()
+            .flat_map(|argument| &argument.bindings);
+        for binding in bindings {
+            let Binding::Value(value) = binding else {
+                continue;
+            };
+            let is_data = block
+                .op(value.node)
+                .is_none_or(|op| op.op_type() == "const" || op.op_type().starts_with("constexpr_"));
+            if is_data
+                || norm.gain.as_ref() == Some(binding)
+                || same(block, *value) == x
+                || inside.contains(&value.node)
+                || inside.len() == MAX_INSIDE
+            {
+                continue;
+            }
+            inside.push(value.node);
+            pending.push(value.node);
+        }
+    }
+    inside
+}
+
+/// More operations than any normalization has.
+const MAX_INSIDE: usize = 48;
+
 /// Whether a parameter is bound to data of the model: a constant, one that is decompressed, or a sum
 /// with a constant, such as 1 + w.
 fn is_weight(block: &Block<'_>, op: &Operation, parameter: &str) -> bool {
@@ -328,7 +365,7 @@ pub(super) fn behind(block: &Block<'_>, mut value: ValueId, types: &[&str]) -> V
 }
 
 /// Whether a value is fp16 or fp32.
-fn is_wide(block: &Block<'_>, value: ValueId) -> bool {
+pub(super) fn is_wide(block: &Block<'_>, value: ValueId) -> bool {
     matches!(block.dtype(value), Some(DType::Float16 | DType::Float32))
 }
 

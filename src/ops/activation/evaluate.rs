@@ -1,6 +1,5 @@
 //! Evaluation of the activations, in fp32. NaN gives NaN.
 
-use crate::ir::types::DType;
 use crate::ops::elementwise::floats;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, in_parameter, one};
 use crate::tensor::{Broadcast, Tensor, zip};
@@ -115,10 +114,10 @@ fn sigmoid_hard(call: &Call) -> Results {
 
 /// log(1 + e^x). Where the numerics have a limit, an fp16 argument above it gives 0.
 fn softplus(call: &Call) -> Results {
-    let limit = call
-        .numerics
-        .softplus_limit
-        .filter(|_| call.tensor("x").is_ok_and(|x| x.dtype() == DType::Float16));
+    let limit = call.numerics.softplus_limit.filter(|_| {
+        call.tensor("x")
+            .is_ok_and(|x| call.numerics.is_half(x.dtype()))
+    });
     match limit {
         None => floats(call, log_of_one_plus_exp),
         Some(limit) => floats(call, |x| {

@@ -10,7 +10,6 @@ use std::num::FpCategory;
 
 use half::f16;
 
-use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, in_parameter, one};
 use crate::tensor::{Element, Tensor};
 
@@ -118,7 +117,7 @@ fn total(call: &Call, mean: bool) -> Results {
     let (x, layout) = reduced(call)?;
     let count = layout.count;
     let numerics = call.numerics;
-    if numerics.half_sums && x.dtype() == DType::Float16 {
+    if numerics.half_sums && numerics.is_half(x.dtype()) {
         let divisor = if mean { count as f32 } else { 1.0 };
         let fold = Fold {
             start: 0f32,

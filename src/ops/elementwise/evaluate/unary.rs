@@ -4,7 +4,6 @@
 //! everywhere.
 
 use super::like_x;
-use crate::ir::types::DType;
 use crate::ops::evaluate::{Call, EvalError, Kernel, Results, in_parameter};
 use crate::tensor::{map, round_to_half};
 
@@ -77,7 +76,7 @@ fn with_epsilon(call: &Call, default: f32, function: impl Fn(f32) -> f32 + Sync)
 /// are 0 if that is fp16 and fp16 is being rounded.
 pub(in crate::ops) fn epsilon(call: &Call, default: f32) -> Result<f32, EvalError> {
     let mut default = [default];
-    if call.numerics.round_half && call.tensor("x")?.dtype() == DType::Float16 {
+    if call.numerics.round_half && call.numerics.is_half(call.tensor("x")?.dtype()) {
         round_to_half(&mut default, call.numerics.flush_subnormals);
     }
     call.float_or("epsilon", default[0])

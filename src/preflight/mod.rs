@@ -1,0 +1,570 @@
+//! fp16 preflight: how large the values of a model are, what fp16 makes of them, and what to do.
+//!
+//! The model runs in fp32, which is the reference and what is measured; in fp16; and in fp16 with what
+//! is reported of the Neural Engine. A program that computes in fp32 is held to fp16 as if it were
+//! converted, and runs once more with its weights alone rounded. Samples of inputs merge to the worst
+//! case. What is held in memory are the values that are live, and a few numbers for each value.
+//!
+//! The score is that of ANEMLL's `fp16_compatibility_check.py`, but for what works: there, outputs
+//! without NaN and infinity; here, outputs that also keep 20 dB of signal over error, as a norm whose
+//! square overflows gives zeros and no NaN.
+
+mod agreement;
+mod anatomy;
+mod issues;
+pub mod render;
+mod report;
+mod run;
+mod sweep;
+
+use std::collections::HashMap;
+
+use xxhash_rust::xxh3::Xxh3;
+
+pub use agreement::{Agreement, LEAST_SNR_DB};
+pub use anatomy::{Anatomy, Class, Layer, Member};
+pub use report::{
+    Alpha, Clamp, FunctionReport, InputSet, Issue, LargeWeight, LayerReport, LowRun, ReferenceRun,
+    Report, ReportError, Status, StreamReport, ValueReport, WeightSummary, WrongValue,
+};
+pub use run::{Run, Subject};
+pub use sweep::SweepError;
+
+use crate::analysis::residual;
+use crate::eval::bisect::{OpReport, Walk, WalkOptions, walk};
+use crate::eval::ranges::{FunctionRanges, HALF_MAX, Range, Ranges};
+use crate::eval::verify::Calls;
+use crate::eval::{Options, Runner, RunnerError};
+use crate::ops::Numerics;
+use issues::Measured;
+use sweep::Sweep;
+
+/// A value is off from this error on, relative to the greatest magnitude of fp32.
+const DEPARTED: f64 = 0.1;
+
+/// How many of the largest weights are told.
+const LARGEST: usize = 10;
+
+/// Inputs with where they came from.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// A file, or the seed by which they were made up.
+    pub source: String,
+    /// The calls.
+    pub calls: Calls,
+}
+
+/// What a preflight is asked for.
+pub struct Preflight<'p> {
+    /// What runs.
+    pub subject: Subject<'p>,
+    /// The model's path as it was given.
+    pub path: String,
+    /// The model's fingerprint.
+    pub fingerprint: String,
+    /// What it runs on.
+    pub samples: Vec<Sample>,
+    /// Whether clamps of the stream are tried.
+    pub sweep: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum PreflightError {
+    /// The run in fp32 failed.
+    #[error(transparent)]
+    Run(#[from] RunnerError),
+    /// The sweep failed.
+    #[error("the sweep of clamps failed: {0}")]
+    Sweep(#[from] SweepError),
+}
+
+/// Whether no program of a model computes with fp16 values.
+pub fn is_full_precision(model: &crate::model::Model) -> bool {
+    !model.programs().iter().any(|part| part.program.has_half())
+}
+
+/// What is measured of a model in fp32 alone: for passes.
+///
+/// # Errors
+///
+/// If a run fails.
+pub fn measure(
+    subject: Subject<'_>,
+    samples: &[Calls],
+    tick: &mut dyn FnMut(),
+) -> Result<Ranges, RunnerError> {
+    Ok(subject.run(Numerics::FP32, samples, tick)?.ranges)
+}
+
+/// How a program is run in each precision.
+#[derive(Clone, Copy)]
+struct Modes {
+    half: Numerics,
+    engine: Numerics,
+    weights: Option<Numerics>,
+}
+
+impl Modes {
+    fn of(is_full: bool) -> Self {
+        if is_full {
+            Self {
+                half: Numerics::FP16.narrowing_full(),
+                engine: Numerics::ANE.narrowing_full(),
+                weights: Some(Numerics {
+                    half_constants: true,
+                    ..Numerics::FP32
+                }),
+            }
+        } else {
+            Self {
+                half: Numerics::FP16,
+                engine: Numerics::ANE,
+                weights: None,
+            }
+        }
+    }
+}
+
+impl Preflight<'_> {
+    /// How many times the model runs over all samples, as far as is known before.
+    pub fn runs(&self) -> usize {
+        let of_weights = usize::from(is_full_precision(self.subject.model));
+        let of_sweep = if self.sweep { sweep::VALUES.len() } else { 0 };
+        3 + of_weights + of_sweep
+    }
+
+    /// Runs the model and says what was found. `tick` is called for each operation that was computed.
+    ///
+    /// # Errors
+    ///
+    /// If the run in fp32 fails. A run in lower precision that fails is part of the report.
+    pub fn run(&self, tick: &mut dyn FnMut()) -> Result<Report, PreflightError> {
+        let assumed_fp16 = is_full_precision(self.subject.model);
+        let modes = Modes::of(assumed_fp16);
+        let samples: Vec<Calls> = self.samples.iter().map(|s| s.calls.clone()).collect();
+        let reference = self.subject.run(Numerics::FP32, &samples, tick)?;
+        let half = self.subject.run(modes.half, &samples, tick);
+        let engine = self.subject.run(modes.engine, &samples, tick);
+        let weights_alone = modes
+            .weights
+            .map(|numerics| (numerics, self.subject.run(numerics, &samples, tick)));
+
+        let parts = self.parts()?;
+        let mut functions = Vec::new();
+        let mut issues = Vec::new();
+        let mut weights = WeightSummary::default();
+        let empty = FunctionRanges::default();
+        for part in &parts {
+            let of = |run: &Run| run.ranges.function(&part.stage, &part.function).cloned();
+            let (of_half, of_engine) = (
+                half.as_ref().ok().and_then(of),
+                engine.as_ref().ok().and_then(of),
+            );
+            let full = reference.ranges.function(&part.stage, &part.function);
+            let measured = Measured {
+                stage: &part.stage,
+                function: &part.function,
+                anatomy: &part.anatomy,
+                full: full.unwrap_or(&empty),
+                half: of_half.as_ref(),
+                engine: of_engine.as_ref(),
+            };
+            let stream = stream(&part.anatomy, measured.full);
+            issues.extend(issues::of(&measured, stream.as_ref()));
+            add_weights(&mut weights, &part.anatomy, measured.full);
+            functions.push(FunctionReport {
+                stage: part.stage.clone(),
+                function: part.function.clone(),
+                stream,
+                values: values(&measured),
+            });
+        }
+        weights
+            .largest
+            .sort_by(|a, b| b.max_abs.total_cmp(&a.max_abs));
+        weights.largest.truncate(LARGEST);
+
+        let low = |numerics, run| self.low(numerics, run, &reference, &samples, &parts);
+        let fp16 = low(modes.half, half);
+        let ane = low(modes.engine, engine);
+        let fp16_weights = weights_alone.map(|(numerics, run)| low(numerics, run));
+        let fp32 = reference_run(&reference);
+        for (name, run) in [("fp16", &fp16), ("the model of the Neural Engine", &ane)] {
+            if issues.is_empty() && !run.works {
+                issues.extend(unexplained(name, run, &functions));
+            }
+        }
+        let has_stream = functions.iter().any(|function| function.stream.is_some());
+        let sweep = if self.sweep && has_stream {
+            let is_square = |issue: &Issue| issue.class == Class::NormSquare;
+            let sweep = Sweep {
+                subject: self.subject,
+                samples: &samples,
+                reference: &reference,
+                numerics: modes.half,
+                with_safe_norms: issues.iter().any(is_square),
+            };
+            sweep.run(tick)?
+        } else {
+            Vec::new()
+        };
+        let weights_work = fp16_weights.as_ref().map_or(fp32.works, |run| run.works);
+        Ok(Report {
+            version: report::VERSION,
+            tool: concat!("milwright ", env!("CARGO_PKG_VERSION")).to_owned(),
+            model: self.path.clone(),
+            fingerprint: self.fingerprint.clone(),
+            assumed_fp16,
+            inputs: self.samples.iter().map(input_set).collect(),
+            score: score(fp16.works, weights_work, &sweep),
+            ane_compatible: fp16.works,
+            weights,
+            recommendations: recommendations(&issues, &self.path, assumed_fp16),
+            fp32,
+            fp16,
+            fp16_weights,
+            ane,
+            issues,
+            sweep,
+            functions,
+        })
+    }
+
+    /// The functions that run, with their anatomy.
+    fn parts(&self) -> Result<Vec<Part>, RunnerError> {
+        let options = Options::new(Numerics::FP32);
+        let Subject {
+            model,
+            weights,
+            function,
+            ..
+        } = self.subject;
+        let runner = Runner::new(model, weights, function, &options)?;
+        let stages = runner.stages().iter();
+        Ok(stages
+            .filter_map(|stage| {
+                let own = stage.program.functions.get(&stage.function)?;
+                Some(Part {
+                    stage: stage.name.clone(),
+                    function: stage.function.clone(),
+                    anatomy: Anatomy::of(own.active()?, &own.opset, weights.as_ref()),
+                })
+            })
+            .collect())
+    }
+
+    /// What became of a run in lower precision.
+    fn low(
+        &self,
+        numerics: Numerics,
+        run: Result<Run, RunnerError>,
+        reference: &Run,
+        samples: &[Calls],
+        parts: &[Part],
+    ) -> LowRun {
+        let mut low = LowRun::default();
+        let mut is_broken = false;
+        match &run {
+            Err(error) => low.failed = Some(error.to_string()),
+            Ok(run) => {
+                low.outputs = agreement::agreements(reference, run);
+                // What is NaN already in fp32 works in no precision.
+                low.works =
+                    reference_run(reference).works && low.outputs.iter().all(Agreement::holds);
+                for part in parts {
+                    let of =
+                        |run: &'_ Run| run.ranges.function(&part.stage, &part.function).cloned();
+                    let (Some(full), Some(own)) = (of(reference), of(run)) else {
+                        continue;
+                    };
+                    let breaks = |name: &str| {
+                        let count =
+                            |ranges: &FunctionRanges| ranges.get(name).map_or(0, Range::not_finite);
+                        count(&own) > count(&full)
+                    };
+                    is_broken |= part.anatomy.members.iter().any(|m| breaks(&m.name));
+                    let layers = part.anatomy.layers.iter().enumerate();
+                    low.overflow_layers.extend(
+                        layers
+                            .filter(|(_, layer)| layer.values.iter().any(|value| breaks(value)))
+                            .map(|(index, _)| index),
+                    );
+                }
+            }
+        }
+        if low.works && !is_broken {
+            return low;
+        }
+        let options = WalkOptions {
+            numerics,
+            threshold: DEPARTED,
+            top: 1,
+            seed: self.subject.seed,
+        };
+        for calls in samples {
+            let Subject {
+                model,
+                weights,
+                function,
+                ..
+            } = self.subject;
+            let Ok(found) = walk(model, weights, function, calls, &options) else {
+                continue;
+            };
+            let Walk {
+                first_not_finite,
+                first,
+                ..
+            } = found;
+            let wrong = |report: OpReport| wrong(&report, parts);
+            low.first_not_finite = low.first_not_finite.or(first_not_finite.map(wrong));
+            low.first_departed = low.first_departed.or(first.into_iter().next().map(wrong));
+            if low.first_not_finite.is_some() || low.first_departed.is_some() {
+                break;
+            }
+        }
+        low
+    }
+}
+
+/// One function that runs.
+struct Part {
+    stage: String,
+    function: String,
+    anatomy: Anatomy,
+}
+
+/// A value of a walk with what it is there for.
+fn wrong(report: &OpReport, parts: &[Part]) -> WrongValue {
+    let mut members = parts.iter().flat_map(|part| &part.anatomy.members);
+    let member = members.find(|member| member.name == report.name);
+    let shown = report.accumulated.as_ref().or(report.local.as_ref());
+    let by_itself = report.local.as_ref().map(|local| {
+        local.not_finite > 0 || (local.error > DEPARTED && shown.is_some_and(|s| s.not_finite == 0))
+    });
+    let text = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value}"));
+    WrongValue {
+        value: report.name.clone(),
+        op_type: report.op_type.clone(),
+        class: member.map_or(Class::Branch, |member| member.class),
+        layer: member.and_then(|member| member.layer),
+        by_itself,
+        reference: text(shown.map(|departure| departure.reference)),
+        low: text(shown.map(|departure| departure.low)),
+    }
+}
+
+fn reference_run(run: &Run) -> ReferenceRun {
+    let arrays = run.outputs.iter().flatten();
+    let not_finite = arrays
+        .filter(|(_, array)| array.dtype().is_float())
+        .filter_map(|(_, array)| array.to_f64().ok())
+        .map(|elements| elements.iter().filter(|e| !e.is_finite()).count() as u64)
+        .sum();
+    ReferenceRun {
+        works: not_finite == 0,
+        not_finite,
+    }
+}
+
+/// What goes wrong without anything that overflows or is not finite: the first value that is far off.
+fn unexplained(mode: &str, run: &LowRun, functions: &[FunctionReport]) -> Option<Issue> {
+    let wrong = run.first_departed.as_ref()?;
+    let (function, value) = functions.iter().find_map(|function| {
+        let mut values = function.values.iter();
+        let value = values.find(|value| value.name == wrong.value)?;
+        Some((function, value))
+    })?;
+    let small = match value.range.subnormal {
+        0 => String::new(),
+        count => format!(
+            "; {count} of its {} elements are below 2^-14, where fp16 loses bits",
+            value.range.elements
+        ),
+    };
+    Some(Issue {
+        class: wrong.class,
+        stage: function.stage.clone(),
+        function: function.function.clone(),
+        value: wrong.value.clone(),
+        op_type: wrong.op_type.clone(),
+        layer: wrong.layer,
+        values: 1,
+        peak: value.range.peak,
+        message: format!(
+            "`{}` ({}) is the first value that {mode} gets wrong by more than a tenth: {} for {}{small}",
+            wrong.value, wrong.op_type, wrong.low, wrong.reference
+        ),
+        cures: issues::cures_by_type(&wrong.op_type)
+            .into_iter()
+            .chain(["keep-fp32"])
+            .map(str::to_owned)
+            .collect(),
+    })
+}
+
+/// ANEMLL's score.
+fn score(half_works: bool, weights_work: bool, sweep: &[Clamp]) -> f64 {
+    let can_be_clamped = || {
+        sweep
+            .iter()
+            .any(|clamp| clamp.success && clamp.argmax_match > 0.5)
+    };
+    match (half_works, weights_work) {
+        (true, _) => 1.0,
+        (false, true) if can_be_clamped() => 0.7,
+        (false, true) => 0.5,
+        (false, false) => 0.0,
+    }
+}
+
+fn stream(anatomy: &Anatomy, ranges: &FunctionRanges) -> Option<StreamReport> {
+    let start = anatomy.start.clone()?;
+    let peak = |name: &str| ranges.get(name).map_or(0.0, |range| range.peak);
+    let most = |names: &[String]| names.iter().map(|name| peak(name)).fold(0.0, f64::max);
+    let layers: Vec<LayerReport> = anatomy
+        .layers
+        .iter()
+        .enumerate()
+        .map(|(index, layer)| {
+            let value = layer.values.last().cloned().unwrap_or_default();
+            let (own, within) = (peak(&value), most(&layer.values));
+            LayerReport {
+                layer: index,
+                value,
+                peak: own,
+                peak_within: within,
+                branch_peak: most(&layer.branches),
+                alpha: if within > HALF_MAX {
+                    residual::alpha(within)
+                } else {
+                    1.0
+                },
+                status: Status::of(within),
+            }
+        })
+        .collect();
+    let start_peak = peak(&start);
+    let all = layers.iter().map(|layer| layer.peak_within);
+    let greatest = all.fold(start_peak, f64::max);
+    let branch_peak = layers.iter().map(|l| l.branch_peak).fold(0.0, f64::max);
+    let first = layers.iter().position(|layer| layer.peak_within > HALF_MAX);
+    let alpha = (greatest > residual::TARGET).then(|| {
+        let power_of_two = residual::power_of_two(greatest);
+        Alpha {
+            to_target: residual::alpha(greatest),
+            power_of_two,
+            power_of_two_peak: greatest * power_of_two,
+        }
+    });
+    Some(StreamReport {
+        start,
+        start_peak,
+        peak: greatest,
+        branch_peak,
+        is_accumulation: greatest > HALF_MAX && branch_peak <= HALF_MAX,
+        first_overflow_layer: first,
+        alpha,
+        layers,
+    })
+}
+
+fn values(measured: &Measured<'_>) -> Vec<ValueReport> {
+    let members = measured.anatomy.members.iter();
+    members
+        .filter_map(|member| {
+            let range = measured.full.get(&member.name)?;
+            let count = |ranges: Option<&FunctionRanges>| {
+                let range = ranges.and_then(|ranges| ranges.get(&member.name));
+                range.map_or(0, Range::not_finite)
+            };
+            Some(ValueReport {
+                name: member.name.clone(),
+                op_type: member.op_type.clone(),
+                class: member.class,
+                layer: member.layer,
+                range: *range,
+                fp16_not_finite: count(measured.half),
+                ane_not_finite: count(measured.engine),
+            })
+        })
+        .collect()
+}
+
+/// Adds the constants of a function; what a `constexpr_*` reads is counted as what it gives.
+fn add_weights(summary: &mut WeightSummary, anatomy: &Anatomy, ranges: &FunctionRanges) {
+    let packed: HashMap<&str, ()> = anatomy
+        .members
+        .iter()
+        .filter(|member| member.op_type.starts_with("constexpr_"))
+        .flat_map(|member| &member.operands)
+        .map(|operand| (operand.as_str(), ()))
+        .collect();
+    for member in &anatomy.members {
+        let is_weight = member.class == Class::Weight && !packed.contains_key(member.name.as_str());
+        // A number that an operation takes as a parameter is no weight.
+        let range = ranges.get(&member.name).filter(|range| range.elements > 1);
+        let Some(range) = range.filter(|_| is_weight) else {
+            continue;
+        };
+        summary.total_params += range.elements;
+        summary.exceed_fp16 += range.overflows;
+        summary.not_finite += range.not_finite();
+        if range.peak > summary.max_abs {
+            summary.max_abs = range.peak;
+            summary.max_value.clone_from(&member.name);
+        }
+        summary.largest.push(LargeWeight {
+            value: member.name.clone(),
+            max_abs: range.peak,
+        });
+    }
+}
+
+fn input_set(sample: &Sample) -> InputSet {
+    let mut hash = Xxh3::new();
+    for call in &sample.calls {
+        for (name, tensor) in call {
+            hash.update(name.as_bytes());
+            for element in tensor.to_f64().unwrap_or_default() {
+                hash.update(&element.to_bits().to_le_bytes());
+            }
+        }
+    }
+    InputSet {
+        source: sample.source.clone(),
+        calls: sample.calls.len(),
+        hash: format!("{:032x}", hash.digest128()),
+    }
+}
+
+/// The commands that cure the issues together, and what to know about them.
+fn recommendations(issues: &[Issue], path: &str, assumed_fp16: bool) -> Vec<String> {
+    let mut passes: Vec<&str> = Vec::new();
+    for issue in issues {
+        if let Some(cure) = issue.cures.first()
+            && !passes.contains(&cure.as_str())
+        {
+            passes.push(cure);
+        }
+    }
+    if passes.is_empty() {
+        return Vec::new();
+    }
+    // A norm must be safe before the stream that it reads is scaled to the edge of fp16.
+    passes.sort_by_key(|pass| !pass.starts_with("safe-rmsnorm"));
+    let mut all = Vec::new();
+    if assumed_fp16 {
+        all.push(
+            "the program is fp32: rewrite it like this, then convert it, or convert it and rewrite \
+             that"
+                .to_owned(),
+        );
+    }
+    all.push(format!(
+        "milwright optimize {path} -o OUT.mlpackage --passes '{}' --verify=fp16",
+        passes.join(",")
+    ));
+    all
+}

@@ -1,0 +1,569 @@
+//! `preflight`: what it measures and calls things, what it advises, and that its report is used and held
+//! to its model.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use milwright::eval::npz;
+use milwright::ir::DType;
+use milwright::tensor::Tensor;
+use serde_json::Value;
+
+use crate::command::{Folder, args, done, refused, run, snapshot};
+use crate::support::folders::{corpus, root, test_package};
+use crate::support::schema;
+
+/// Peaks of the stream behind each of the eight layers of `residual_overflow`, as PyTorch computes them.
+const PEAKS: [f64; 8] = [
+    40_848.0, 76_512.0, 112_963.0, 138_753.0, 165_349.0, 199_890.0, 225_777.0, 258_769.0,
+];
+
+/// The greatest of what its layers add.
+const BRANCHES: f64 = 40_818.0;
+
+/// Runs `preflight` for the report; gives it with the exit status.
+fn preflight(arguments: Vec<std::ffi::OsString>) -> (Value, i32) {
+    let mut all = args!["preflight", "--format", "json"];
+    all.extend(arguments);
+    let ran = run(all);
+    assert!(ran.status < 2, "{ran:?}");
+    (serde_json::from_str(&ran.stdout).unwrap(), ran.status)
+}
+
+/// A model of the collection with the inputs that it was recorded on.
+fn model(name: &str) -> Option<(PathBuf, PathBuf)> {
+    let folder = corpus()?.join("models").join(name);
+    Some((folder.join("model.mlpackage"), folder.join("io.npz")))
+}
+
+/// The report of a model of the collection.
+fn report(name: &str) -> Option<(Value, i32)> {
+    let (package, inputs) = model(name)?;
+    Some(preflight(args![package, "--inputs", inputs]))
+}
+
+fn near(value: &Value, expected: f64, part: f64) {
+    let value = value.as_f64().unwrap();
+    assert!(
+        (value / expected - 1.0).abs() <= part,
+        "{value} for {expected}"
+    );
+}
+
+fn classes(report: &Value) -> Vec<&str> {
+    let issues = report["issues"].as_array().unwrap();
+    issues
+        .iter()
+        .map(|i| i["class"].as_str().unwrap())
+        .collect()
+}
+
+/// Text of a program with one input `x` of fp16 `[1, 4]` and the output `y`.
+fn program(statements: &str) -> String {
+    format!(
+        "program(1.3) {{ func main<ios18>(tensor<fp16, [1, 4]> x) {{\n{statements}\n}} -> (y); }}"
+    )
+}
+
+/// The report of a text on these elements of `x`.
+fn of_text(statements: &str, x: [f32; 4]) -> (Value, i32) {
+    let folder = Folder::new();
+    let path = folder.join("m.mil");
+    fs::write(&path, program(statements)).unwrap();
+    let inputs = inputs(&folder, "x.npz", x);
+    preflight(args![path, "--inputs", inputs])
+}
+
+fn inputs(folder: &Folder, name: &str, x: [f32; 4]) -> PathBuf {
+    let path = folder.join(name);
+    let tensor = Tensor::floats(DType::Float32, vec![1, 4], x.to_vec());
+    npz::write(&path, [("x", &tensor)].into_iter()).unwrap();
+    path
+}
+
+/// The only issue of a report.
+fn only_issue(report: &Value) -> &Value {
+    let issues = report["issues"].as_array().unwrap();
+    assert_eq!(issues.len(), 1, "{issues:#?}");
+    &issues[0]
+}
+
+#[test]
+fn the_peaks_of_a_stream_that_overflows_are_those_of_pytorch() {
+    let Some((report, status)) = report("residual_overflow") else {
+        return;
+    };
+    assert_eq!(status, 1);
+    assert_eq!(report["assumed_fp16"], true);
+    let stream = &report["functions"][0]["stream"];
+    let layers = stream["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), PEAKS.len());
+    for (layer, peak) in layers.iter().zip(PEAKS) {
+        near(&layer["peak"], peak, 1e-3);
+    }
+    near(&stream["branch_peak"], BRANCHES, 1e-3);
+    assert_eq!(stream["first_overflow_layer"], 1);
+    assert_eq!(stream["is_accumulation"], true);
+    near(&stream["alpha"]["to_target"], 0.193, 2e-3);
+    assert_eq!(stream["alpha"]["power_of_two"], 0.125);
+    // The score as ANEMLL gives it: fp16 fails, fp16 weights in fp32 do not.
+    assert_eq!(report["score"], 0.5);
+    assert_eq!(report["fp16_weights"]["works"], true);
+    assert_eq!(report["fp16"]["works"], false);
+}
+
+#[test]
+fn squares_of_norms_overflow_before_the_stream_does_and_are_told_first() {
+    let Some((report, _)) = report("residual_overflow_fp16") else {
+        return;
+    };
+    assert_eq!(classes(&report), ["norm-square", "residual-accumulation"]);
+    let first = &report["fp16"]["first_not_finite"];
+    assert_eq!(
+        (&first["class"], &first["op_type"]),
+        (&"norm-square".into(), &"pow".into())
+    );
+    assert_eq!(first["by_itself"], true);
+    let issues = report["issues"].as_array().unwrap();
+    assert_eq!(issues[0]["cures"][0], "safe-rmsnorm");
+    assert_eq!(issues[1]["cures"][0], "scale-residual{alpha=0.125}");
+    // The rows become 0 in the norms, so that little is added to the stream any more.
+    assert_eq!(report["fp16"]["overflow_layers"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_stream_that_never_overflows_has_the_full_score_and_no_advice() {
+    for name in ["llama_prefill", "qwen3_prefill"] {
+        let Some((report, status)) = report(name) else {
+            return;
+        };
+        assert_eq!((&report["score"], status), (&1.0.into(), 0), "{name}");
+        assert_eq!(report["issues"], Value::from(Vec::<Value>::new()), "{name}");
+        assert_eq!(report["recommendations"], Value::from(Vec::<Value>::new()));
+        assert_eq!(report["functions"][0]["stream"]["alpha"], Value::Null);
+        assert!(
+            report["functions"][0]["stream"]["layers"]
+                .as_array()
+                .unwrap()
+                .len()
+                == 2
+        );
+    }
+}
+
+#[test]
+fn one_command_cures_a_model_that_overflows() {
+    let Some((package, inputs)) = model("residual_overflow_fp16") else {
+        return;
+    };
+    let folder = Folder::new();
+    let out = folder.join("out.mlpackage");
+    let ran = done(args![
+        "optimize",
+        package,
+        "-o",
+        out,
+        "--pipeline",
+        "llm",
+        "--set",
+        "scale-residual.alpha=auto",
+        "--inputs",
+        inputs,
+        "--verify=fp16"
+    ]);
+    assert!(
+        ran.stderr.contains("equivalent to the model in fp32"),
+        "{}",
+        ran.stderr
+    );
+    let (report, status) = preflight(args![out, "--inputs", inputs]);
+    assert_eq!((&report["score"], status), (&1.0.into(), 0));
+    let stream = &report["functions"][0]["stream"];
+    near(&stream["peak"], 50_000.0, 1e-2);
+    let output = &report["fp16"]["outputs"][0];
+    assert_eq!(
+        (&output["argmax_match"], &output["not_finite"]),
+        (&1.0.into(), &0.into())
+    );
+    assert!(output["snr_db"].as_f64().unwrap() > 40.0, "{output}");
+}
+
+#[test]
+fn clamps_are_tried_and_say_what_they_change() {
+    let Some((package, inputs)) = model("residual_overflow_fp16") else {
+        return;
+    };
+    let (report, _) = preflight(args![package, "--inputs", inputs, "--sweep"]);
+    let sweep = report["sweep"].as_array().unwrap();
+    let values: Vec<f64> = sweep.iter().map(|c| c["value"].as_f64().unwrap()).collect();
+    let expected: Vec<f64> = (4..=13).rev().map(|n| f64::from(n) * 5000.0).collect();
+    assert_eq!(values, expected);
+    let clamped: Vec<u64> = sweep
+        .iter()
+        .map(|c| c["clamped"].as_u64().unwrap())
+        .collect();
+    assert!(clamped[0] > 0 && clamped.is_sorted(), "{clamped:?}");
+    assert!(sweep.iter().all(|clamp| clamp["success"] == true));
+    let best = sweep
+        .iter()
+        .map(|c| c["argmax_match"].as_f64().unwrap())
+        .fold(0.0, f64::max);
+    let expected = if best > 0.5 { 0.7 } else { 0.5 };
+    assert_eq!(report["score"], expected);
+}
+
+#[test]
+fn each_kind_of_failure_has_its_class() {
+    // x·w = 4 · 200 · 200 = 160 000.
+    let (branch, status) = of_text(
+        "fp16 large = const()[val = fp16(200.0)];
+         tensor<fp16, [1, 4]> a = mul(x = x, y = large);
+         tensor<fp16, [1, 4]> big = mul(x = a, y = large)[name = string(\"big\")];
+         tensor<fp16, [1, 4]> y = tanh(x = big)[name = string(\"y\")];",
+        [4.0, 1.0, 1.0, 1.0],
+    );
+    let issue = only_issue(&branch);
+    assert_eq!(
+        (&issue["class"], &issue["value"]),
+        (&"branch".into(), &"big".into())
+    );
+    assert_eq!((&issue["peak"], status), (&160_000.0.into(), 1));
+
+    // A norm of 300: 90 000 is beyond fp16, and with it the row is 0.
+    let (square, _) = of_text(&norm("1e-5"), [300.0, -1.0, 2.0, 4.0]);
+    let issue = only_issue(&square);
+    assert_eq!(
+        (&issue["class"], &issue["peak"]),
+        (&"norm-square".into(), &90_000.0.into())
+    );
+    assert_eq!(square["fp16"]["works"], false);
+
+    // Queries and keys of 200: 4 · 200 · 200 = 160 000.
+    let (logits, _) = of_text(ATTENTION, [200.0, 200.0, 200.0, 200.0]);
+    let issue = only_issue(&logits);
+    assert_eq!(
+        (&issue["class"], &issue["peak"]),
+        (&"attention-logits".into(), &160_000.0.into())
+    );
+
+    // The Neural Engine flushes 1e-5 and 0² + 1e-5: 1/√0.
+    let (guard, _) = of_text(&norm("1e-5"), [0.0; 4]);
+    let issue = only_issue(&guard);
+    assert_eq!(
+        (&issue["class"], &issue["op_type"]),
+        (&"guard-epsilon".into(), &"rsqrt".into())
+    );
+    assert_eq!(
+        (&guard["fp16"]["works"], &guard["ane"]["works"]),
+        (&true.into(), &false.into())
+    );
+
+    let (weight, _) = of_text(
+        "tensor<fp16, [1, 4]> w = const()[val = tensor<fp16, [1, 4]>([nan, 1.0, 2.0, 3.0])];
+         tensor<fp16, [1, 4]> y = mul(x = x, y = w)[name = string(\"y\")];",
+        [1.0; 4],
+    );
+    assert_eq!(only_issue(&weight)["class"], "weight");
+    assert_eq!(
+        (&weight["fp32"]["works"], &weight["score"]),
+        (&false.into(), &0.0.into())
+    );
+}
+
+/// A norm whose epsilon is added in fp16.
+fn norm(epsilon: &str) -> String {
+    format!(
+        "tensor<fp16, [1, 4]> squares = square(x = x)[name = string(\"squares\")];
+         tensor<fp16, [1, 1]> mean = reduce_mean(x = squares, axes = tensor<int32, [1]>([-1]), keep_dims = bool(true));
+         fp16 epsilon = const()[val = fp16({epsilon})];
+         tensor<fp16, [1, 1]> guarded = add(x = mean, y = epsilon);
+         tensor<fp16, [1, 1]> scale = rsqrt(x = guarded, epsilon = fp32(1e-12))[name = string(\"scale\")];
+         tensor<fp16, [1, 4]> y = mul(x = x, y = scale)[name = string(\"y\")];"
+    )
+}
+
+/// An attention of one query and one key.
+const ATTENTION: &str = "
+    tensor<fp16, [1, 1, 1, 4]> q = reshape(x = x, shape = tensor<int32, [4]>([1, 1, 1, 4]));
+    tensor<fp16, [1, 1, 1, 1]> scores = matmul(x = q, y = q, transpose_x = bool(false), transpose_y = bool(true))[name = string(\"scores\")];
+    tensor<fp16, [1, 1, 1, 1]> weights = softmax(x = scores, axis = int32(-1));
+    tensor<fp16, [1, 1, 1, 4]> y = matmul(x = weights, y = q, transpose_x = bool(false), transpose_y = bool(false))[name = string(\"y\")];";
+
+#[test]
+fn what_goes_wrong_without_overflow_is_told_at_the_first_value_that_is_off() {
+    // softplus(20) is 20; the native one is reported to give 0 above 10.4.
+    let (report, status) = of_text(
+        "fp16 shift = const()[val = fp16(20.0)];
+         tensor<fp16, [1, 4]> high = add(x = x, y = shift);
+         tensor<fp16, [1, 4]> y = softplus(x = high)[name = string(\"y\")];",
+        [0.0; 4],
+    );
+    let issue = only_issue(&report);
+    assert_eq!(
+        (&issue["value"], &issue["cures"][0]),
+        (&"y".into(), &"stable-softplus".into())
+    );
+    assert_eq!(report["ane"]["first_departed"]["reference"], "20");
+    assert_eq!(report["ane"]["first_departed"]["low"], "0");
+    assert_eq!((&report["fp16"]["works"], status), (&true.into(), 1));
+}
+
+#[test]
+fn products_between_the_two_limits_are_told_as_a_report() {
+    // 4 · 100 · 100 = 40 000, within fp16 and beyond 32 752.
+    let (report, _) = of_text(ATTENTION, [100.0; 4]);
+    let issue = only_issue(&report);
+    assert_eq!(
+        (&issue["class"], &issue["peak"]),
+        (&"attention-logits".into(), &40_000.0.into())
+    );
+    assert!(
+        issue["message"].as_str().unwrap().contains("reported"),
+        "{issue}"
+    );
+    assert_eq!(report["fp16"]["works"], true);
+}
+
+#[test]
+fn several_inputs_merge_to_the_worst_case() {
+    let folder = Folder::new();
+    let path = folder.join("m.mil");
+    fs::write(
+        &path,
+        program("tensor<fp16, [1, 4]> y = abs(x = x)[name = string(\"y\")];"),
+    )
+    .unwrap();
+    let files = [
+        inputs(&folder, "a.npz", [1.0, 0.0, -3.0, 1e-6]),
+        inputs(&folder, "b.npz", [70_000.0, 0.5, 0.0, 0.0]),
+    ];
+    let (report, _) = preflight(args![path, "--inputs", files[0], files[1]]);
+    let value = &report["functions"][0]["values"][0];
+    assert_eq!(
+        (&value["name"], &value["elements"]),
+        (&"y".into(), &8.into())
+    );
+    assert_eq!(
+        (&value["peak"], &value["zeros"]),
+        (&70_000.0.into(), &3.into())
+    );
+    assert_eq!(
+        (&value["overflows"], &value["subnormal"]),
+        (&1.into(), &1.into())
+    );
+    near(&value["smallest"], 1e-6, 1e-3);
+    let sets = report["inputs"].as_array().unwrap();
+    assert_eq!(sets.len(), 2);
+    assert_ne!(sets[0]["hash"], sets[1]["hash"]);
+}
+
+#[test]
+fn made_up_inputs_are_the_same_for_the_same_seed() {
+    let package = test_package("attention_block");
+    let of_seed = |seed: &str| preflight(args![package, "--seed", seed]).0;
+    assert_eq!(of_seed("3"), of_seed("3"));
+    assert_ne!(of_seed("3")["inputs"], of_seed("4")["inputs"]);
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused() {
+    let folder = Folder::new();
+    let path = folder.join("m.mil");
+    fs::write(
+        &path,
+        program("tensor<fp16, [1, 4]> y = abs(x = x)[name = string(\"y\")];"),
+    )
+    .unwrap();
+    let wrong = folder.join("wrong.npz");
+    let tensor = Tensor::floats(DType::Float32, vec![1, 5], vec![0.0; 5]);
+    npz::write(&wrong, [("x", &tensor)].into_iter()).unwrap();
+    refused(
+        args!["preflight", path, "--inputs", wrong],
+        &["wrong.npz", "`x`", "[1, 5]", "[1, 4]"],
+    );
+    npz::write(&wrong, [("z", &tensor)].into_iter()).unwrap();
+    refused(
+        args!["preflight", path, "--inputs", wrong],
+        &["wrong.npz", "`x`", "missing"],
+    );
+    refused(
+        args!["preflight", path, "--inputs", folder.join("none.npz")],
+        &["none.npz"],
+    );
+    refused(
+        args!["preflight", path, "--function", "f"],
+        &["m.mil", "`f`"],
+    );
+}
+
+/// A stream that reaches 8 · 9 000 = 72 000, of norms that are safe already.
+fn stream() -> String {
+    let mut text = String::from(
+        "tensor<fp16, [1, 4]> s0 = mul(x = x, y = fp16(1.0))[name = string(\"s0\")];\n",
+    );
+    for n in 0..8 {
+        let next = n + 1;
+        write!(
+            text,
+            "tensor<fp16, [1, 4]> m{n} = mul(x = s{n}, y = fp16(-1.0));
+             tensor<fp16, [1, 8]> c{n} = concat(values = (s{n}, m{n}), axis = int32(-1), interleave = bool(false));
+             tensor<fp16, [1, 8]> l{n} = layer_norm(x = c{n}, axes = tensor<int32, [1]>([-1]), epsilon = fp32(1e-5));
+             tensor<fp16, [1, 4]> h{n} = slice_by_size(x = l{n}, begin = tensor<int32, [2]>([0, 0]), size = tensor<int32, [2]>([1, 4]));
+             tensor<fp16, [1, 4]> b{n} = mul(x = h{n}, y = fp16(9000.0))[name = string(\"b{n}\")];
+             tensor<fp16, [1, 4]> s{next} = add(x = s{n}, y = b{n})[name = string(\"s{next}\")];\n"
+        )
+        .unwrap();
+    }
+    text + "tensor<fp16, [1, 4]> m8 = mul(x = s8, y = fp16(-1.0));
+            tensor<fp16, [1, 8]> c8 = concat(values = (s8, m8), axis = int32(-1), interleave = bool(false));
+            tensor<fp16, [1, 8]> l8 = layer_norm(x = c8, axes = tensor<int32, [1]>([-1]), epsilon = fp32(1e-5));
+            tensor<fp16, [1, 4]> y = slice_by_size(x = l8, begin = tensor<int32, [2]>([0, 0]), size = tensor<int32, [2]>([1, 4]))[name = string(\"y\")];"
+}
+
+/// A model with that stream, and inputs of which each element adds 9 000 in each layer.
+fn stream_model(folder: &Folder) -> (PathBuf, PathBuf) {
+    let path = folder.join("stream.mil");
+    fs::write(&path, program(&stream())).unwrap();
+    (path, inputs(folder, "x.npz", [1.0, -1.0, 1.0, -1.0]))
+}
+
+#[test]
+fn the_text_has_a_bar_for_each_layer_and_the_advice() {
+    let folder = Folder::new();
+    let (path, inputs) = stream_model(&folder);
+    let ran = run(args!["preflight", path, "--inputs", inputs, "--sweep"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (1, ""));
+    let text = ran
+        .stdout
+        .replace(&folder.path().display().to_string(), "DIR");
+    snapshot("preflight", &text);
+}
+
+#[test]
+fn a_report_serves_the_pass_and_the_linter_and_no_other_model() {
+    let folder = Folder::new();
+    let (path, inputs) = stream_model(&folder);
+    let report = folder.join("report.json");
+    run(args!["preflight", path, "--inputs", inputs, "-o", report]);
+    let set = format!("scale-residual.report={}", report.display());
+    let optimize = |model: &Path, alpha: &str| {
+        args![
+            "optimize",
+            model,
+            "--dry-run",
+            "--passes",
+            format!("scale-residual{{alpha={alpha}}}"),
+            "--set",
+            set,
+            "--remarks",
+            "all"
+        ]
+    };
+    let ran = done(optimize(&path, "pow2"));
+    assert!(ran.stderr.contains("0.5"), "{}", ran.stderr);
+    // 50 000 / 72 001.
+    let ran = done(optimize(&path, "auto"));
+    assert!(ran.stderr.contains("0.694"), "{}", ran.stderr);
+
+    let other = folder.join("other.mil");
+    fs::write(&other, program(&stream().replace("9000.0", "8000.0"))).unwrap();
+    let words = [
+        "report.json",
+        "another model",
+        "fingerprint",
+        "milwright preflight",
+    ];
+    refused(optimize(&other, "auto"), &words);
+    refused(args!["lint", other, "--report", report], &words);
+    refused(
+        args!["lint", path, other, "--report", report],
+        &["--report", "one model"],
+    );
+    done(args![
+        "lint",
+        path,
+        "--report",
+        report,
+        "--fail-on",
+        "never"
+    ]);
+
+    fs::write(&report, "{\"version\": 2}").unwrap();
+    refused(
+        args!["lint", path, "--report", report],
+        &["report.json", "version 2"],
+    );
+    fs::write(&report, "[1").unwrap();
+    refused(
+        args!["lint", path, "--report", report],
+        &["report.json", "no preflight report"],
+    );
+    refused(
+        args!["lint", path, "--report", folder.join("none.json")],
+        &["none.json"],
+    );
+}
+
+#[test]
+fn factors_that_are_none_are_refused() {
+    let folder = Folder::new();
+    let (path, _) = stream_model(&folder);
+    for alpha in ["0", "-1", "NaN", "inf", "much"] {
+        let passes = format!("scale-residual{{alpha={alpha}}}");
+        refused(
+            args!["optimize", path, "--dry-run", "--passes", passes],
+            &["scale-residual", "alpha"],
+        );
+    }
+}
+
+#[test]
+fn a_model_without_a_stream_is_told_what_was_looked_for() {
+    let package = test_package("pow_zoo");
+    let ran = run(args!["preflight", package, "--sweep"]);
+    assert!(
+        ran.stdout.contains("no residual stream; looked for"),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stderr.contains("no sweep"), "{}", ran.stderr);
+    let ran = done(args![
+        "optimize",
+        package,
+        "--dry-run",
+        "--passes",
+        "scale-residual{alpha=0.5}",
+        "--remarks",
+        "all"
+    ]);
+    assert!(ran.stderr.contains("no residual stream"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_json_fits_its_schema() {
+    let folder = Folder::new();
+    let (stream, inputs) = stream_model(&folder);
+    let mut files = Vec::new();
+    for (index, mut arguments) in [
+        args!["preflight", stream, "--inputs", inputs, "--sweep"],
+        args!["preflight", test_package("pow_zoo")],
+        args!["preflight", test_package("cached_attention")],
+        args![
+            "preflight",
+            test_package("multifunction"),
+            "--function",
+            "decode"
+        ],
+        args!["preflight", test_package("quantized_ios18")],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = folder.join(&format!("{index}.json"));
+        arguments.extend(args!["-o", file]);
+        assert!(run(arguments).status < 2);
+        files.push(file);
+    }
+    schema::validate(&root().join("docs/schema/preflight.schema.json"), &files);
+}
