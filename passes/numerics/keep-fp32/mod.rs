@@ -14,8 +14,8 @@ use crate::ops::Opset;
 use crate::ops::registry::{self, Effect};
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
-    Block, Evidence, Exactness, Family, Meta, Needs, Pass, Target, Whole, WholeAttempt,
-    WholeMatcher,
+    Block, Evidence, Exactness, Family, Matcher, Meta, Needs, Nowhere, Pass, Target, Whole,
+    WholeAttempt, WholeMatcher,
 };
 use island::{Fitness, Made, fitness, islands, widen};
 use measure::{Error, Measure};
@@ -98,6 +98,12 @@ impl Pass for KeepFp32 {
 
     fn options(&self) -> OptionMap {
         options::defaults::<Options>()
+    }
+
+    fn matcher(&self, options: &OptionMap) -> Result<Box<dyn Matcher>, OptionError> {
+        // It never matches, but options are checked by asking for it.
+        self.whole_matcher(options)?;
+        Ok(Box::new(Nowhere))
     }
 
     fn whole_matcher(

@@ -1,0 +1,613 @@
+//! What `keep-fp32` finds: on small programs next to the smallest set that there is, by trying all sets,
+//! and on models of the corpus that go wrong in fp16 (if `MILWRIGHT_CORPUS` says where that is).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use milwright::eval::{Interpreter, Options, Precision, States, Unobserved};
+use milwright::ir::{Content, DType, Program};
+use milwright::ops::Datum;
+use milwright::pass::{
+    Blobs, Calibration, Manager, NoBlobs, Outcome, Pipeline, Readable, RemarkKind, Settings,
+    Silent, verify,
+};
+use milwright::passes;
+use milwright::source::ModelFile;
+use milwright::tensor::Tensor;
+use milwright::text::parse;
+
+type Arrays = BTreeMap<String, Tensor>;
+
+/// A number in [−1, 1) for each index, by a generator of 64 bits (Knuth, MMIX).
+fn noise(index: usize) -> f32 {
+    let state = (index as u64 + 1)
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    let mixed = (state ^ (state >> 32)).wrapping_mul(6_364_136_223_846_793_005);
+    (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+fn half(shape: &[usize], element: impl Fn(usize) -> f32) -> Tensor {
+    let elements = (0..shape.iter().product()).map(element).collect();
+    Tensor::floats(DType::Float16, shape.to_vec(), elements)
+        .rounded_to_half(false)
+        .expect("floats")
+}
+
+fn one(name: &str, tensor: Tensor) -> Arrays {
+    Arrays::from([(name.to_owned(), tensor)])
+}
+
+/// The outputs of the only function.
+fn run(
+    program: &Program,
+    blobs: &dyn Blobs,
+    precision: Precision,
+    inputs: &Arrays,
+) -> Vec<Vec<f64>> {
+    let options = Options::new(precision.numerics());
+    let interpreter = Interpreter::with_blobs(program, Readable(blobs), options);
+    let name = program.functions.keys().next().expect("a function");
+    let results = interpreter
+        .run(name, inputs, &States::new(), &mut Unobserved)
+        .expect("it runs");
+    let numbers = |(_, datum)| match datum {
+        Datum::Tensor(tensor) => Tensor::to_f64(&tensor).expect("numbers"),
+        _ => panic!("no tensor"),
+    };
+    results.into_iter().map(numbers).collect()
+}
+
+/// The greatest distance of an output, relative to the greatest magnitude of the right one.
+fn distance(right: &[Vec<f64>], actual: &[Vec<f64>]) -> f64 {
+    let of_one = |(right, actual): (&Vec<f64>, &Vec<f64>)| {
+        let scale = right.iter().fold(0f64, |most, value| most.max(value.abs()));
+        let far = right.iter().zip(actual).map(|(a, b)| {
+            assert!(a.is_finite(), "the test's own numbers are finite in fp32");
+            if b.is_finite() {
+                (a - b).abs()
+            } else {
+                f64::INFINITY
+            }
+        });
+        far.fold(0f64, f64::max) / scale
+    };
+    right.iter().zip(actual).map(of_one).fold(0.0, f64::max)
+}
+
+/// Runs the pass with options; gives the program after it.
+fn keep(
+    program: &Program,
+    blobs: &dyn Blobs,
+    options: &str,
+    samples: Vec<Vec<Arrays>>,
+) -> (Program, Outcome) {
+    let mut after = program.clone();
+    let pipeline =
+        Pipeline::parse(&format!("keep-fp32{options}"), passes::ALL).expect("a pipeline");
+    let calibration = Calibration {
+        samples,
+        ..Calibration::default()
+    };
+    let settings = Settings {
+        calibration: Arc::new(calibration),
+        ..Settings::default()
+    };
+    let known = verify::issues(program);
+    let outcome = Manager::new(passes::ALL, settings)
+        .run(&pipeline, &mut after, "", &known, blobs, &mut Silent)
+        .expect("the pass runs");
+    (after, outcome)
+}
+
+/// How many operations an applied remark says are in fp32, and the remark.
+fn size(outcome: &Outcome) -> (usize, &str) {
+    let mut applied = outcome
+        .remarks
+        .iter()
+        .filter(|remark| remark.kind == RemarkKind::Applied);
+    let remark = applied
+        .next()
+        .unwrap_or_else(|| panic!("{:?}", outcome.remarks));
+    let number = remark.what.split(' ').next().unwrap_or_default();
+    (number.parse().expect("a number"), &remark.what)
+}
+
+struct Small {
+    name: &'static str,
+    source: String,
+    inputs: Arrays,
+}
+
+impl Small {
+    fn new(
+        name: &'static str,
+        parameters: &str,
+        lines: &[&str],
+        output: &str,
+        inputs: Arrays,
+    ) -> Self {
+        let mut body = String::new();
+        for line in lines {
+            // The shape is that of the first word's end, `name[2, 8] = …`.
+            let (left, right) = line.split_once('=').expect("name[shape] = op(…)");
+            let (name, shape) = left.trim().split_once('[').expect("a shape");
+            body.push_str(&format!(
+                "        tensor<fp16, [{shape}> {name} = {};\n",
+                right.trim()
+            ));
+        }
+        let source = format!(
+            "program(1.3)\n{{\n    func main<ios18>({parameters}) {{\n{body}    }} -> ({output});\n}}\n"
+        );
+        Self {
+            name,
+            source,
+            inputs,
+        }
+    }
+}
+
+const LAST: &str = "axes = tensor<int32, [1]>([-1]), keep_dims = bool(true)";
+
+#[expect(clippy::too_many_lines, reason = "a list")]
+fn small_programs() -> Vec<Small> {
+    let x = |scale: f32, middle: f32| {
+        let tensor = half(&[2, 8], |index| middle + scale * noise(index));
+        one("x", tensor)
+    };
+    let row = "tensor<fp16, [2, 8]> x";
+    let mean = |of: &str| format!("reduce_mean({LAST}, x = {of})");
+    let sum = |of: &str| format!("reduce_sum({LAST}, x = {of})");
+    vec![
+        Small::new(
+            "a norm whose squares overflow",
+            row,
+            &[
+                "half[2, 8] = mul(x = x, y = fp16(0.5))",
+                "squares[2, 8] = pow(x = half, y = fp16(2))",
+                &format!("mean[2, 1] = {}", mean("squares")),
+                "guarded[2, 1] = add(x = mean, y = fp16(0.00001))",
+                "scale[2, 1] = rsqrt(epsilon = fp32(0), x = guarded)",
+                "norm[2, 8] = mul(x = half, y = scale)",
+                "gain[2, 8] = mul(x = norm, y = fp16(1.5))",
+                "y[2, 8] = tanh(x = gain)",
+            ],
+            "y",
+            x(3000.0, 0.0),
+        ),
+        Small::new(
+            "softplus by its formula",
+            row,
+            &[
+                "e[2, 8] = exp(x = x)",
+                "more[2, 8] = add(x = e, y = fp16(1))",
+                "l[2, 8] = log(epsilon = fp32(0), x = more)",
+                "m[2, 8] = mul(x = l, y = fp16(0.5))",
+                "y[2, 8] = abs(x = m)",
+            ],
+            "y",
+            x(14.0, 0.0),
+        ),
+        Small::new(
+            "the logarithm of a sum of exponentials",
+            row,
+            &[
+                "scaled[2, 8] = mul(x = x, y = fp16(2))",
+                "e[2, 8] = exp(x = scaled)",
+                &format!("s[2, 1] = {}", sum("e")),
+                "l[2, 1] = log(epsilon = fp32(0), x = s)",
+                "y[2, 8] = sub(x = scaled, y = l)",
+            ],
+            "y",
+            x(9.0, 0.0),
+        ),
+        Small::new(
+            "the variance as a difference of means",
+            row,
+            &[
+                &format!("m[2, 1] = {}", mean("x")),
+                "squares[2, 8] = mul(x = x, y = x)",
+                &format!("ms[2, 1] = {}", mean("squares")),
+                "mm[2, 1] = mul(x = m, y = m)",
+                "var[2, 1] = sub(x = ms, y = mm)",
+                "scale[2, 1] = rsqrt(epsilon = fp32(0.00001), x = var)",
+                "c[2, 8] = sub(x = x, y = m)",
+                "y[2, 8] = mul(x = c, y = scale)",
+            ],
+            "y",
+            x(3.0, 40.0),
+        ),
+        Small::new(
+            "a phase as a running sum",
+            "tensor<fp16, [1, 512]> x",
+            &[
+                "step[1, 512] = mul(x = x, y = fp16(0.05))",
+                "sum[1, 512] = cumsum(axis = int32(1), exclusive = bool(false), reverse = bool(false), x = step)",
+                "whole[1, 512] = floor(x = sum)",
+                "part[1, 512] = sub(x = sum, y = whole)",
+                "angle[1, 512] = mul(x = part, y = fp16(6.28125))",
+                "s[1, 512] = sin(x = angle)",
+                "y[1, 512] = mul(x = s, y = fp16(0.5))",
+            ],
+            "y",
+            one("x", half(&[1, 512], |index| 2.0 + noise(index))),
+        ),
+        Small::new(
+            "exponentials and logarithms in turn",
+            row,
+            &[
+                "a[2, 8] = exp(x = x)",
+                "b[2, 8] = mul(x = a, y = fp16(100))",
+                "c[2, 8] = log(epsilon = fp32(0), x = b)",
+                "d[2, 8] = mul(x = c, y = fp16(0.25))",
+                "e[2, 8] = exp(x = d)",
+                "f[2, 8] = add(x = e, y = fp16(1))",
+                "y[2, 8] = log(epsilon = fp32(0), x = f)",
+            ],
+            "y",
+            x(9.0, 0.0),
+        ),
+        Small::new(
+            "two hazards beside each other",
+            row,
+            &[
+                "squares[2, 8] = square(x = x)",
+                "root[2, 8] = sqrt(x = squares)",
+                "left[2, 8] = mul(x = root, y = fp16(0.001))",
+                "small[2, 8] = mul(x = x, y = fp16(0.01))",
+                "e[2, 8] = exp(x = small)",
+                "more[2, 8] = mul(x = e, y = fp16(1000))",
+                "l[2, 8] = log(epsilon = fp32(0), x = more)",
+                "right[2, 8] = mul(x = l, y = fp16(0.1))",
+                "y[2, 8] = add(x = left, y = right)",
+            ],
+            "y",
+            x(700.0, 0.0),
+        ),
+        Small::new(
+            "a hazard that a shorter way goes around",
+            row,
+            &[
+                "big[2, 8] = mul(x = x, y = fp16(2000))",
+                "shifted[2, 8] = add(x = big, y = fp16(1000))",
+                "back[2, 8] = mul(x = shifted, y = fp16(0.0005))",
+                "other[2, 8] = mul(x = back, y = back)",
+                "third[2, 8] = add(x = other, y = back)",
+                "y[2, 8] = sub(x = third, y = fp16(1))",
+            ],
+            "y",
+            x(50.0, 0.0),
+        ),
+        Small::new(
+            "a small difference of large numbers",
+            row,
+            &[
+                "far[2, 8] = add(x = x, y = fp16(2000))",
+                "flat[16] = reshape(shape = tensor<int32, [1]>([16]), x = far)",
+                "near[16] = sub(x = flat, y = fp16(2000))",
+                "two[2, 8] = reshape(shape = tensor<int32, [2]>([2, 8]), x = near)",
+                "y[2, 8] = mul(x = two, y = fp16(3))",
+            ],
+            "y",
+            x(1.0, 0.0),
+        ),
+        Small::new(
+            "two outputs, of which one is right",
+            row,
+            &[
+                "a[2, 8] = relu(x = x)",
+                "squares[2, 8] = square(x = a)",
+                &format!("s[2, 1] = {}", sum("squares")),
+                "root[2, 1] = sqrt(x = s)",
+                "y[2, 1] = mul(x = root, y = fp16(0.5))",
+                "z[2, 8] = mul(x = a, y = fp16(0.5))",
+            ],
+            "y, z",
+            x(300.0, 0.0),
+        ),
+    ]
+}
+
+/// Names of the operations: of every result.
+fn operations(program: &Program) -> Vec<String> {
+    let function = program.functions.values().next().expect("a function");
+    let graph = &function.active().expect("a body").graph;
+    let ops = graph.ops().filter(|(_, op)| op.const_value().is_none());
+    ops.map(|(_, op)| op.results()[0].name.clone()).collect()
+}
+
+/// The next choice of numbers below n; false after the last.
+fn advance(choice: &mut [usize], n: usize) -> bool {
+    let k = choice.len();
+    let Some(at) = (0..k).rev().find(|at| choice[*at] < n - k + at) else {
+        return false;
+    };
+    choice[at] += 1;
+    for next in at + 1..k {
+        choice[next] = choice[next - 1] + 1;
+    }
+    true
+}
+
+/// The size of the smallest set with which the error is within the tolerance: all sets are tried, the
+/// small ones first. That the pass makes what is asked of it is not taken for granted: each program
+/// runs.
+fn smallest(program: &Program, inputs: &Arrays, right: &[Vec<f64>], tolerance: f64) -> Vec<String> {
+    let names = operations(program);
+    for k in 1..=names.len() {
+        let mut choice: Vec<usize> = (0..k).collect();
+        loop {
+            let set: Vec<String> = choice.iter().map(|index| names[*index].clone()).collect();
+            let options = format!("{{ops={}}}", set.join("+"));
+            let (after, outcome) = keep(program, &NoBlobs, &options, Vec::new());
+            assert_eq!(size(&outcome).0, k);
+            let error = distance(right, &run(&after, &NoBlobs, Precision::Fp16, inputs));
+            if error <= tolerance {
+                return set;
+            }
+            if !advance(&mut choice, names.len()) {
+                break;
+            }
+        }
+    }
+    panic!("not even all operations in fp32 suffice");
+}
+
+#[test]
+fn the_search_finds_at_most_two_operations_more_than_the_smallest_set_of_all() {
+    let mut exact = 0;
+    let programs = small_programs();
+    for small in &programs {
+        let parsed = parse(&small.source, small.name).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let program = parsed.program;
+        assert!(operations(&program).len() <= 10, "{}", small.name);
+        let right = run(&program, &NoBlobs, Precision::Fp32, &small.inputs);
+        let before = distance(
+            &right,
+            &run(&program, &NoBlobs, Precision::Fp16, &small.inputs),
+        );
+        for tolerance in [1e-3, 3e-3] {
+            assert!(
+                before > tolerance,
+                "{}: nothing is wrong: {before}",
+                small.name
+            );
+            let least = smallest(&program, &small.inputs, &right, tolerance);
+            let samples = vec![vec![small.inputs.clone()]];
+            let options = format!("{{tolerance={tolerance}}}");
+            let (after, outcome) = keep(&program, &NoBlobs, &options, samples);
+            let (found, remark) = size(&outcome);
+            println!(
+                "{} at {tolerance}: {} is least: {remark}",
+                small.name,
+                least.join("+")
+            );
+            let error = distance(
+                &right,
+                &run(&after, &NoBlobs, Precision::Fp16, &small.inputs),
+            );
+            assert!(
+                error <= tolerance,
+                "{}: {error} after: {remark}",
+                small.name
+            );
+            assert!(
+                found <= least.len() + 2,
+                "{}: {found} instead of {least:?}: {remark}",
+                small.name
+            );
+            exact += usize::from(found == least.len());
+        }
+    }
+    println!("the smallest in {exact} of {}", 2 * programs.len());
+    assert!(exact > programs.len(), "the smallest in {exact} only");
+}
+
+/// The set that bisect would name is enough where the hazard is among it.
+#[test]
+fn a_report_of_bisect_restricts_the_search() {
+    let small = small_programs().remove(0);
+    let program = parse(&small.source, small.name).expect("text").program;
+    let entry = |name: &str| format!("{{\"name\": \"{name}\", \"op_type\": \"x\"}}");
+    let file = std::env::temp_dir().join(format!("keep-fp32-{}.json", std::process::id()));
+    let report = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| entry(name)).collect();
+        let text = format!(
+            "{{\"first_not_finite\": null, \"first\": [{}], \"worst_local\": [], \"worst_accumulated\": []}}",
+            names.join(", ")
+        );
+        std::fs::write(&file, text).expect("a file");
+        let mut pipeline = Pipeline::parse("keep-fp32", passes::ALL).expect("a pipeline");
+        let path = serde_json::Value::String(file.display().to_string());
+        pipeline.set("keep-fp32", "bisect", &path);
+        let mut after = program.clone();
+        let settings = Settings {
+            calibration: Arc::new(Calibration {
+                samples: vec![vec![small.inputs.clone()]],
+                ..Calibration::default()
+            }),
+            ..Settings::default()
+        };
+        let mut manager = Manager::new(passes::ALL, settings);
+        let outcome = manager.run(&pipeline, &mut after, "", &[].into(), &NoBlobs, &mut Silent);
+        outcome.map_err(|error| error.to_string())
+    };
+    let outcome = report(&["scale", "guarded", "mean", "squares", "norm"]).expect("it runs");
+    assert_eq!(size(&outcome).0, 4, "{:?}", outcome.remarks);
+    let outcome = report(&["mean", "guarded"]).expect("it runs");
+    let what = &outcome.remarks[0].what;
+    assert!(
+        what.contains("the operations that the report names in fp32 (2)"),
+        "{what}"
+    );
+    std::fs::write(&file, "{\"rewrites\": 3, \"first\": null}").expect("a file");
+    let mut options = milwright::pass::options::OptionMap::new();
+    options.insert("bisect".to_owned(), file.display().to_string().into());
+    let pass = passes::by_id("keep-fp32").expect("the pass");
+    let error = pass
+        .whole_matcher(&options)
+        .err()
+        .expect("an error")
+        .to_string();
+    assert!(
+        error.contains("is no report of `milwright bisect"),
+        "{error}"
+    );
+    std::fs::remove_file(&file).expect("it is there");
+    let error = pass
+        .whole_matcher(&options)
+        .err()
+        .expect("an error")
+        .to_string();
+    assert!(error.contains("cannot read"), "{error}");
+}
+
+/// A weight that is cast for one operation is still copied for another, which takes constants alone.
+#[test]
+fn a_large_weight_is_copied_even_if_it_is_cast_elsewhere() {
+    let source = "program(1.3)
+{
+    func main<ios18>(tensor<fp16, [129, 256]> x) {
+        tensor<fp16, [129, 256]> table = const()[val = tensor<fp16, [129, 256]>(random(1, 1))];
+        tensor<fp16, [129, 256]> a = mul(x = x, y = table);
+        tensor<fp16, [129, 129]> b = linear(weight = table, x = a);
+    } -> (b);
+}
+";
+    let program = parse(source, "large").expect("text").program;
+    let (after, outcome) = keep(&program, &NoBlobs, "{ops=a+b}", Vec::new());
+    assert_eq!(size(&outcome).0, 2);
+    let graph = &after.functions["main"].active().expect("a body").graph;
+    let copies: Vec<usize> = graph
+        .ops()
+        .filter_map(|(_, op)| match &op.const_value()?.content {
+            Content::New(new) => Some(new.bytes.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(copies, [129 * 256 * 4]);
+    let x = one("x", half(&[129, 256], noise));
+    let before = run(&program, &NoBlobs, Precision::Fp32, &x);
+    assert_eq!(before, run(&after, &NoBlobs, Precision::Fp32, &x));
+}
+
+/// Options that make no sense are refused when they are read.
+#[test]
+fn options_that_cannot_be_meant_are_refused() {
+    for (options, why) in [
+        ("{tolerance=0}", "above 0"),
+        ("{tolerance=-1}", "above 0"),
+        ("{ops=auto+exp}", "stands alone"),
+        ("{ops=+}", "names nothing"),
+        ("{runs=0}", "at least 1"),
+        ("{precision=fp32}", "unknown variant"),
+        ("{ops=exp,bisect=file.json}", "has no meaning"),
+        ("{report=file.json}", "unknown field"),
+    ] {
+        let error = match Pipeline::parse(&format!("keep-fp32{options}"), passes::ALL) {
+            Ok(pipeline) => pipeline
+                .check_options(passes::ALL)
+                .err()
+                .map(|e| e.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        let error = error.unwrap_or_else(|| panic!("{options} is taken"));
+        assert!(error.contains(why), "{options}: {error}");
+    }
+}
+
+/// A model of the corpus, inputs that it goes wrong on, in which precision, and how many operations of
+/// it compute in fp16.
+struct Broken {
+    package: &'static str,
+    inputs: Arrays,
+    precision: Precision,
+    most: usize,
+}
+
+fn broken() -> Vec<Broken> {
+    let new = |package, x: (&str, Tensor), precision, most| Broken {
+        package,
+        inputs: one(x.0, x.1),
+        precision,
+        most,
+    };
+    let fp16 = Precision::Fp16;
+    vec![
+        new(
+            "R04_rmsnorm_naive",
+            ("x", half(&[1, 128, 2048], |i| noise(i) * 2000.0)),
+            fp16,
+            4,
+        ),
+        new(
+            "R11_groupnorm_manual_var",
+            ("x", half(&[1, 32, 64, 64], |i| noise(i) * 2000.0)),
+            fp16,
+            4,
+        ),
+        new(
+            "R13_power_spectrum_log",
+            ("x", half(&[1, 1, 16000], |i| noise(i) * 20.0)),
+            fp16,
+            6,
+        ),
+        new(
+            "R15_phase_cumsum_sin",
+            ("f0", half(&[1, 24000], |i| 220.0 + 20.0 * noise(i))),
+            fp16,
+            4,
+        ),
+    ]
+}
+
+#[test]
+fn models_that_only_precision_cures_come_within_the_tolerance() {
+    let Some(corpus) = std::env::var_os("MILWRIGHT_CORPUS").map(PathBuf::from) else {
+        return;
+    };
+    for broken in broken() {
+        let path = corpus
+            .join("bugs")
+            .join(format!("{}.mlpackage", broken.package));
+        let file = ModelFile::open(&path).expect("a package of the corpus");
+        let program = file.model.programs().remove(0).program;
+        let blobs = &**file.weights();
+        let started = Instant::now();
+        let right = run(program, blobs, Precision::Fp32, &broken.inputs);
+        let before = distance(
+            &right,
+            &run(program, blobs, broken.precision, &broken.inputs),
+        );
+        let tolerance = 1e-3;
+        assert!(before > tolerance, "{}: {before}", broken.package);
+        let options = format!("{{precision={}}}", broken.precision.word());
+        let samples = vec![vec![broken.inputs.clone()]];
+        let (after, outcome) = keep(program, blobs, &options, samples);
+        let (found, remark) = size(&outcome);
+        let error = distance(
+            &right,
+            &run(&after, blobs, broken.precision, &broken.inputs),
+        );
+        println!(
+            "{}: {remark} ({:.1} s)",
+            broken.package,
+            started.elapsed().as_secs_f64()
+        );
+        assert!(error <= tolerance, "{}: {error}", broken.package);
+        assert!(found <= broken.most, "{}: {remark}", broken.package);
+        let types: BTreeSet<Option<DType>> = outputs(&after);
+        assert_eq!(types, outputs(program));
+    }
+}
+
+/// The element types of the outputs.
+fn outputs(program: &Program) -> BTreeSet<Option<DType>> {
+    let function = program.functions.values().next().expect("a function");
+    let graph = &function.active().expect("a body").graph;
+    let ty = |value: &milwright::ir::ValueId| Some(graph.ty(*value)?.as_tensor()?.dtype);
+    graph.outputs().iter().map(ty).collect()
+}
