@@ -294,6 +294,28 @@ fn each_kind_of_failure_has_its_class() {
     );
 }
 
+#[test]
+fn a_mask_that_makes_nan_is_told_although_fp32_is_no_better() {
+    // (1 − x)·−∞ is NaN where x is 1, and the softmax of a row that holds NaN is all NaN.
+    let mask = "
+        fp16 one = const()[val = fp16(1.0)];
+        fp16 low = const()[val = fp16(-inf)];
+        tensor<fp16, [1, 4]> hidden = sub(x = one, y = x);
+        tensor<fp16, [1, 4]> mask = mul(x = hidden, y = low)[name = string(\"mask\")];
+        tensor<fp16, [1, 4]> y = softmax(x = mask, axis = int32(-1))[name = string(\"y\")];";
+    let (report, status) = of_text(mask, [1.0, 1.0, 0.0, 0.0]);
+    let issue = only_issue(&report);
+    assert_eq!(
+        (&issue["class"], &issue["value"]),
+        (&"mask".into(), &"mask".into())
+    );
+    assert_eq!((&issue["cures"][0], status), (&"finite-masks".into(), 1));
+    assert_eq!(
+        (&report["fp32"]["works"], &report["score"]),
+        (&false.into(), &0.0.into())
+    );
+}
+
 /// A norm whose epsilon is added in fp16.
 fn norm(epsilon: &str) -> String {
     format!(
