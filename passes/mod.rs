@@ -14,10 +14,10 @@ mod blob_integrity;
 mod blocked_softmax;
 #[path = "quantization/blockwise-scale/mod.rs"]
 mod blockwise_scale;
-#[path = "integrity/constant-output/mod.rs"]
-mod constant_output;
 #[path = "numerics/clamp-residual/mod.rs"]
 mod clamp_residual;
+#[path = "integrity/constant-output/mod.rs"]
+mod constant_output;
 #[path = "placement/conv-limits/mod.rs"]
 mod conv_limits;
 #[path = "placement/cpu-op/mod.rs"]

@@ -124,7 +124,10 @@ impl Matcher for Sums {
             return Attempt::NoMatch;
         }
         let sum = ValueId::first(node);
-        let Some(dtype) = block.dtype(sum).filter(|dtype| bound(1.0, *dtype).is_some()) else {
+        let Some(dtype) = block
+            .dtype(sum)
+            .filter(|dtype| bound(1.0, *dtype).is_some())
+        else {
             return Attempt::NoMatch;
         };
         let is_first = self.stream.is_none();

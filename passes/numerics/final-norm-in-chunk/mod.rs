@@ -183,14 +183,18 @@ fn norm_of(block: &Block<'_>, value: ValueId) -> Option<Norm> {
         return Some(norm);
     }
     let op = block.op_of_type(value.node, "mul")?;
-    [("x", "y"), ("y", "x")].into_iter().find_map(|(side, other)| {
-        let is_gain = block.constant_of(op, other).is_some()
-            || op
-                .value(other)
-                .and_then(|gain| block.op(gain.node))
-                .is_some_and(|op| op.op_type().starts_with("constexpr_"));
-        is_gain.then(|| at(behind(block, op.value(side)?))).flatten()
-    })
+    [("x", "y"), ("y", "x")]
+        .into_iter()
+        .find_map(|(side, other)| {
+            let is_gain = block.constant_of(op, other).is_some()
+                || op
+                    .value(other)
+                    .and_then(|gain| block.op(gain.node))
+                    .is_some_and(|op| op.op_type().starts_with("constexpr_"));
+            is_gain
+                .then(|| at(behind(block, op.value(side)?)))
+                .flatten()
+        })
 }
 
 /// Whether one value has the shape of another, but for the order of its dimensions and those of size 1.

@@ -83,9 +83,14 @@ fn constant(block: &Block<'_>, node: NodeId, value: &Value) -> Attempt {
     if !bad.any() {
         return Attempt::NoMatch;
     }
-    let rows = readers.iter().find(|reader| reader.role == Role::Weight(Kind::Row));
+    let rows = readers
+        .iter()
+        .find(|reader| reader.role == Role::Weight(Kind::Row));
     if let Some(reader) = rows.filter(|_| bad.may_be_masks()) {
-        let why = format!("{bad}, all negative: `{}` may take masks from it", reader.label);
+        let why = format!(
+            "{bad}, all negative: `{}` may take masks from it",
+            reader.label
+        );
         return Attempt::missed(reader.at, why);
     }
     if weights == readers.len() {
@@ -152,7 +157,9 @@ fn within(block: &Block<'_>, node: NodeId, op: &Operation) -> Attempt {
     let mut greatest = Kind::Number;
     let mut note = |value: &Value, kind: Kind| {
         let bytes = numbers::element(value).and_then(|_| block.bytes(value));
-        let bad = bytes.map(|bytes| Bad::of(value, &bytes)).unwrap_or_default();
+        let bad = bytes
+            .map(|bytes| Bad::of(value, &bytes))
+            .unwrap_or_default();
         total.add(&bad);
         if bad.any() {
             greatest = greatest.max(kind);
@@ -195,7 +202,9 @@ fn within(block: &Block<'_>, node: NodeId, op: &Operation) -> Attempt {
             let clean = numbers::clean(edit, &value, kind)?;
             let clean = edit.constant(clean);
             let bound = edit.graph().op(node).and_then(|op| op.argument(&parameter));
-            let mut bindings = bound.map(|argument| argument.bindings.clone()).unwrap_or_default();
+            let mut bindings = bound
+                .map(|argument| argument.bindings.clone())
+                .unwrap_or_default();
             if let Some(binding) = bindings.get_mut(position) {
                 *binding = clean;
             }

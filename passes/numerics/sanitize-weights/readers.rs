@@ -127,7 +127,8 @@ pub(super) fn role(block: &Block<'_>, op: &Operation, parameter: &str) -> Role {
                 || parameter.starts_with("peephole")
                 || parameter == "input_bias"
         }
-        "constexpr_affine_dequantize" | "constexpr_blockwise_shift_scale"
+        "constexpr_affine_dequantize"
+        | "constexpr_blockwise_shift_scale"
         | "constexpr_sparse_blockwise_shift_scale" => {
             if parameter == "scale" {
                 return Role::Weight(Kind::Scale);
@@ -144,7 +145,11 @@ pub(super) fn role(block: &Block<'_>, op: &Operation, parameter: &str) -> Role {
         // Softmax of scores with a mask; a bias or a table that is added; a factor.
         _ => return Role::Unclear,
     };
-    if is_weight { Role::Weight(Kind::Number) } else { Role::Meant }
+    if is_weight {
+        Role::Weight(Kind::Number)
+    } else {
+        Role::Meant
+    }
 }
 
 /// Whether a product is the gain behind a norm.
@@ -155,9 +160,9 @@ fn is_gain(block: &Block<'_>, op: &Operation, parameter: &str) -> bool {
     };
     let mut read = other;
     for _ in 0..MAX_DEPTH {
-        let op = block.op(read.node).filter(|op| {
-            COPIES.contains(&op.op_type()) || op.op_type() == "slice_by_index"
-        });
+        let op = block
+            .op(read.node)
+            .filter(|op| COPIES.contains(&op.op_type()) || op.op_type() == "slice_by_index");
         match op.and_then(|op| op.value("x")) {
             Some(inner) => read = inner,
             None => break,
