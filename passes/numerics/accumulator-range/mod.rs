@@ -107,7 +107,7 @@ impl Matcher for Sums {
         match self.judge(block, op) {
             Some(mut what) => {
                 if let Some(peak) = reached {
-                    what += &format!("; its result was measured up to {peak:.1}");
+                    what = format!("{what}; its result was measured up to {peak:.1}");
                 }
                 ACCUMULATOR_RANGE.found(what).into()
             }

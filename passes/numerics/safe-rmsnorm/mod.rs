@@ -190,7 +190,7 @@ fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
     let mut sizes = norm.axes.iter().map(|axis| dims.get(*axis)?.size());
     let size = sizes.try_fold(1u64, |product, size| product.checked_mul(size?));
     let row = size.map_or_else(String::new, |size| format!(" {size}"));
-    let (rule, mut message, of) = match norm.kind {
+    let (rule, message, of) = match norm.kind {
         Kind::Rms => {
             let message = format!("averages{row} squares of fp16 in one row");
             (RMSNORM_OVERFLOW, message, "x")
@@ -203,14 +203,12 @@ fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
     let Some(peak) = range::measured(block, norm.centred) else {
         return Some(rule.found(message));
     };
-    let severity = if peak >= SQUARE_OVERFLOWS {
-        message +=
-            &format!("; {of} was measured up to {peak:.1}, and the square of 256 is infinite");
-        Severity::Error
+    let (severity, what) = if peak >= SQUARE_OVERFLOWS {
+        (Severity::Error, "and the square of 256 is infinite")
     } else {
-        message += &format!("; {of} was measured up to {peak:.1}, whose square is finite");
-        Severity::Info
+        (Severity::Info, "whose square is finite")
     };
+    let message = format!("{message}; {of} was measured up to {peak:.1}, {what}");
     Some(rule.found(message).severity(severity))
 }
 
