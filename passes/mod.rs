@@ -96,6 +96,8 @@ mod runtime_trig;
 mod safe_rmsnorm;
 #[path = "numerics/sanitize-weights/mod.rs"]
 mod sanitize_weights;
+#[path = "numerics/scale-residual/mod.rs"]
+mod scale_residual;
 #[path = "attention/sdpa-rank/mod.rs"]
 mod sdpa_rank;
 #[path = "attention/several-global-sdpa/mod.rs"]
@@ -158,6 +160,7 @@ pub static ALL: &[&dyn Pass] = &[
     &round_large::RoundLarge,
     &safe_rmsnorm::SafeRmsNorm,
     &sanitize_weights::SanitizeWeights,
+    &scale_residual::ScaleResidual,
     &sink_attention_scale::SinkAttentionScale,
     &stable_log_softmax::StableLogSoftmax,
     &stable_logsumexp::StableLogSumExp,

@@ -153,9 +153,10 @@ pub fn longest(block: &Block<'_>) -> Option<Stream> {
         };
         chains.insert(ValueId::first(*node), (length + 1, write));
     }
+    let outputs: BTreeSet<ValueId> = block.graph.outputs().iter().copied().map(origin).collect();
     let end = chains
         .iter()
-        .filter(|(value, _)| norms.contains_key(value) || block.graph.is_output(**value))
+        .filter(|(value, _)| norms.contains_key(value) || outputs.contains(value))
         .max_by_key(|(_, (length, _))| *length)
         .filter(|(_, (length, _))| *length > 1)
         .map(|(value, _)| *value)?;
@@ -214,7 +215,7 @@ fn read(
                         let results = (0..count).map(|result| ValueId { node, result });
                         pending.extend(results.map(|value| (value, false)));
                     }
-                } else if is_copy && op_type.is_some_and(|op| TRANSPARENT.contains(&op)) {
+                } else if is_copy && keeps(block, node) {
                     if op_type == Some("clip") {
                         clips.insert(node);
                     }
@@ -231,6 +232,16 @@ fn read(
     }
 }
 
+/// Whether the result of an operation is a copy of its x.
+fn keeps(block: &Block<'_>, node: NodeId) -> bool {
+    let result = ValueId::first(node);
+    block.op(node).is_some_and(|op| {
+        TRANSPARENT.contains(&op.op_type())
+            && op.value("x").is_some_and(|x| norm::is_wide(block, x))
+            && norm::is_wide(block, result)
+    })
+}
+
 /// What a branch computes, as far as it depends on the stream.
 #[derive(PartialEq)]
 struct Branch<'a> {
@@ -241,10 +252,24 @@ struct Branch<'a> {
 }
 
 impl Stream {
+    /// Each value of the stream and each copy of it, with what it is a copy of: 0 is the start, n the
+    /// result of the n-th addition.
+    pub fn copies(&self, block: &Block<'_>) -> BTreeMap<ValueId, usize> {
+        let mut copies = BTreeMap::new();
+        let mut pending: Vec<(usize, ValueId)> = self.values().enumerate().collect();
+        while let Some((at, value)) = pending.pop() {
+            copies.insert(value, at);
+            let uses = block.graph.uses(value).map(|site| site.user);
+            let users = uses.filter(|user| keeps(block, *user));
+            pending.extend(users.map(|user| (at, ValueId::first(user))));
+        }
+        copies
+    }
+
     /// The layers, as ranges of writes, from the first write to the last.
     ///
     /// A branch that has an attention (a softmax and a product of two computed values, or
-    /// `scaled_dot_product_attention`) or touches a state begins a layer, if the first branch is one and
+    /// `scaled_dot_product_attention`) or reads a state begins a layer, if the first branch is one and
     /// all layers then have as many writes. Otherwise a layer ends at each write whose branch is made of
     /// the same operations as the last one's.
     pub fn layers(&self, block: &Block<'_>) -> Vec<Range<usize>> {
@@ -307,9 +332,7 @@ impl Stream {
                     "matmul" | "einsum" => {
                         has_product |= operands(op).filter(|value| is_computed(*value)).count() > 1;
                     }
-                    "scaled_dot_product_attention" | "read_state" | "coreml_update_state" => {
-                        mixes = true;
-                    }
+                    "scaled_dot_product_attention" | "read_state" => mixes = true,
                     _ => {}
                 }
                 if !TRANSPARENT.contains(&op.op_type()) {
@@ -506,7 +529,7 @@ mod tests {
         for (n, kind) in kinds.chars().enumerate() {
             text += &rms(&format!("s{n}"), n);
             let next = n + 1;
-            text += &match kind {
+            let branch = match kind {
                 'a' => format!(
                     "tensor<fp16, [2, 2]> w{n} = matmul(x = n{n}, y = n{n}, transpose_x = bool(false), transpose_y = bool(true));
                      tensor<fp16, [2, 2]> p{n} = softmax(x = w{n}, axis = int32(-1));
@@ -516,6 +539,7 @@ mod tests {
                 's' => format!("tensor<fp16, [2, 8]> b{n} = silu(x = n{n});\n"),
                 _ => format!("tensor<fp16, [2, 8]> b{n} = relu(x = n{n});\n"),
             };
+            text += &branch;
             text += format!("tensor<fp16, [2, 8]> s{next} = add(x = s{n}, y = b{n});\n").as_str();
         }
         let end = kinds.len();
@@ -538,7 +562,8 @@ mod tests {
         assert_eq!(of_kinds("ssss"), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(of_kinds("xsxs"), [0..2, 2..4]);
         assert_eq!(of_kinds("xsasxs"), [0..2, 2..4, 4..6]);
-        assert_eq!(of_kinds("sasx"), [0..4]);
+        let all = of_kinds("sasx");
+        assert_eq!((all.len(), all[0].clone()), (1, 0..4));
     }
 
     #[test]

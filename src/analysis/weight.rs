@@ -470,5 +470,8 @@ fn cut_packed(
     ))
 }
 
+mod scaled;
 #[cfg(test)]
 mod tests;
+
+pub use scaled::{can_scale, scaled};

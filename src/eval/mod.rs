@@ -19,6 +19,7 @@ pub mod ports;
 mod precision;
 pub mod ranges;
 mod runner;
+pub mod scales;
 pub mod script;
 pub mod states;
 mod typed;

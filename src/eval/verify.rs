@@ -9,6 +9,7 @@ use super::inputs::{InputError, Plan};
 use super::interpreter::Unobserved;
 use super::ports::{Direction, Port, PortMap, PortMapError};
 use super::runner::{Runner, RunnerError};
+use super::scales::{self, ScaleMap, ScaleMapError};
 use super::script::convert;
 use super::states::{Place, StateMap, StateMapError};
 use super::typed::words;
@@ -88,6 +89,9 @@ pub enum VerifyError {
     /// The map of inputs and outputs.
     #[error(transparent)]
     Ports(#[from] PortMapError),
+    /// The map of scales.
+    #[error(transparent)]
+    Scales(#[from] ScaleMapError),
     /// The first model fails.
     #[error("the first model fails: {0}")]
     First(RunnerError),
@@ -148,7 +152,7 @@ pub fn verify(
     criterion: Criterion,
     maps: [&Maps; 2],
 ) -> Result<Report, VerifyError> {
-    let ports = [Named::new(a, &maps[0].ports), Named::new(b, &maps[1].ports)];
+    let ports = [Named::new(a, maps[0]), Named::new(b, maps[1])];
     let outputs = match_outputs(a, b, &ports)?;
     match_inputs(a, b, &ports)?;
     let states = match_states(a, b, [&maps[0].states, &maps[1].states])?;
@@ -201,6 +205,8 @@ pub struct Maps {
     pub states: StateMap,
     /// Where inputs and outputs went.
     pub ports: PortMap,
+    /// By what they are multiplied.
+    pub scales: ScaleMap,
 }
 
 impl Maps {
@@ -213,6 +219,7 @@ impl Maps {
         Ok(Self {
             states: StateMap::of(metadata)?,
             ports: PortMap::of(metadata)?,
+            scales: ScaleMap::of(metadata)?,
         })
     }
 }
@@ -220,14 +227,16 @@ impl Maps {
 /// The inputs and outputs of a model under the names that they had before any pass.
 struct Named<'m> {
     map: &'m PortMap,
+    scales: &'m ScaleMap,
     function: String,
 }
 
 impl<'m> Named<'m> {
-    fn new(runner: &Runner<'_>, map: &'m PortMap) -> Self {
+    fn new(runner: &Runner<'_>, maps: &'m Maps) -> Self {
         let function = runner.stages().first().map(|stage| stage.function.clone());
         Self {
-            map,
+            map: &maps.ports,
+            scales: &maps.scales,
             function: function.unwrap_or_default(),
         }
     }
@@ -239,6 +248,10 @@ impl<'m> Named<'m> {
 
     fn port(&self, direction: Direction, original: &str) -> Port {
         self.map.port(&self.function, direction, original)
+    }
+
+    fn factor(&self, direction: Direction, original: &str) -> f64 {
+        self.scales.factor(&self.function, direction, original)
     }
 }
 
@@ -338,7 +351,10 @@ fn inputs_for(
         let original = ports[1].original(Direction::Input, &input.named.name);
         let [from, to] = [0, 1].map(|side: usize| ports[side].port(Direction::Input, &original));
         if let Some(tensor) = inputs.get(&from.name) {
-            let tensor = to.padded(&from.cut(tensor)?)?;
+            let [had, has] =
+                [0, 1].map(|side: usize| ports[side].factor(Direction::Input, &original));
+            let tensor = scales::times(&from.cut(tensor)?, has / had)?;
+            let tensor = to.padded(&tensor)?;
             let tensor = convert(&tensor, input.named.ty.as_ref()).map_err(|why| {
                 VerifyError::Interface(format!("the second's input `{original}`: {why}"))
             })?;
@@ -362,7 +378,11 @@ fn output(
         let (_, datum) = found.ok_or_else(|| wrong("it is not computed"))?;
         arrays.insert(held, array(datum).map_err(|why| wrong(&why))?);
     }
-    Ok(port.restored(&mut |held| arrays.remove(held))?)
+    let restored = port.restored(&mut |held| arrays.remove(held))?;
+    Ok(scales::over(
+        &restored,
+        named.factor(Direction::Output, name),
+    )?)
 }
 
 /// A state of either model, and where to find it in both.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::block::Blobs;
+use super::block::{Blobs, Block};
 use crate::ir::{
     Attributes, Binding, DType, Graph, NewOp, NodeId, Refusal, Rewriter, Value, ValueId, ValueType,
 };
@@ -32,6 +32,9 @@ pub enum EditError {
     /// The data of a constant is in a weight file that is not there.
     #[error("the data of a constant cannot be read")]
     Unreadable,
+    /// An element of a new constant is too large for its type.
+    #[error("a number of a constant would be too large for {0}")]
+    TooLarge(DType),
 }
 
 /// Makes one rewrite.
@@ -61,6 +64,17 @@ impl<'a> Edit<'a> {
     /// The graph as it is now.
     pub fn graph(&self) -> &Graph {
         self.rewriter.graph()
+    }
+
+    /// The graph as matchers see it, without what is around a nested block.
+    pub fn block(&self) -> Block<'_> {
+        Block {
+            graph: self.rewriter.graph(),
+            outer: None,
+            opset: Some(self.opset),
+            blobs: self.blobs,
+            ranges: None,
+        }
     }
 
     /// The packed bytes of a constant tensor. A rewrite reads large weights here and not before, as a

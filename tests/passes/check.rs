@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use milwright::eval::ports::PortMap;
+use milwright::eval::scales::ScaleMap;
 use milwright::eval::states::StateMap;
 use milwright::ir::Program;
 use milwright::model::{Model, Origin};
@@ -59,12 +60,13 @@ pub(crate) fn check(case: &Case, passes: &[&'static dyn Pass]) -> Result<String,
     }
     let map = StateMap::of(&metadata).map_err(|error| error.to_string())?;
     let ports = PortMap::of(&metadata).map_err(|error| error.to_string())?;
+    let scales = ScaleMap::of(&metadata).map_err(|error| error.to_string())?;
     evaluate::equivalent(
         case,
         &case.program,
         &program,
         pass.meta().exactness,
-        (&map, &ports),
+        (&map, &ports, &scales),
     )?;
     Ok(findings(&hits) + &report(&outcome, &before, &after) + &added(&metadata))
 }

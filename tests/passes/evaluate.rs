@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use half::f16;
 use milwright::eval::ports::{Direction, PortMap};
+use milwright::eval::scales::{self, ScaleMap};
 use milwright::eval::states::StateMap;
 use milwright::eval::{self, ConstantError, Interpreter, Options, Precision, States, Unobserved};
 use milwright::ir::{BlobRef, DType, NamedType, Program, ValueType};
@@ -59,7 +60,7 @@ pub(crate) fn equivalent(
     before: &Program,
     after: &Program,
     exactness: Exactness,
-    (map, ports): (&StateMap, &PortMap),
+    (map, ports, scales): (&StateMap, &PortMap, &ScaleMap),
 ) -> Result<(), String> {
     let (precision, rounding) = match exactness {
         Exactness::Exact | Exactness::Interface | Exactness::None => (Precision::Fp16, 0.0),
@@ -86,11 +87,11 @@ pub(crate) fn equivalent(
             };
             let place = format!("{sample:?}, function `{function}`");
             let new = start
-                .moved(after, function, map, ports)
+                .moved(after, function, map, (ports, scales))
                 .and_then(|moved| outputs(case, after, function, &moved, precision))
                 .map_err(|error| format!("{place}: it runs before and not after: {error}"))?;
             let new = states::restored(new, function, &start.states, map)
-                .and_then(|new| originals(&new, function, ports))
+                .and_then(|new| originals(&new, function, (ports, scales)))
                 .map_err(|error| format!("{place}: {error}"))?;
             evaluated += 1;
             compare(&old, &new, exactness, sample, rounding)
@@ -146,18 +147,19 @@ fn outputs(
 fn originals(
     results: &BTreeMap<String, Tensor>,
     function: &str,
-    ports: &PortMap,
+    (ports, scales): (&PortMap, &ScaleMap),
 ) -> Result<BTreeMap<String, Tensor>, String> {
     let mut originals = BTreeMap::new();
     for name in results.keys() {
         let original = ports.original(function, Direction::Output, name);
         if !originals.contains_key(original) {
             let port = ports.port(function, Direction::Output, original);
-            let tensor = port.restored(&mut |held| results.get(held).cloned());
-            originals.insert(
-                original.to_owned(),
-                tensor.map_err(|error| error.to_string())?,
-            );
+            let tensor = port
+                .restored(&mut |held| results.get(held).cloned())
+                .map_err(|error| error.to_string())?;
+            let factor = scales.factor(function, Direction::Output, original);
+            let tensor = scales::over(&tensor, factor).map_err(|error| error.to_string())?;
+            originals.insert(original.to_owned(), tensor);
         }
     }
     Ok(originals)
@@ -192,12 +194,14 @@ impl Start {
         after: &Program,
         function: &str,
         map: &StateMap,
-        ports: &PortMap,
+        (ports, scales): (&PortMap, &ScaleMap),
     ) -> Result<Self, String> {
         let mut inputs = BTreeMap::new();
         for (name, tensor) in &self.inputs {
             let port = ports.port(function, Direction::Input, name);
-            let tensor = port.padded(tensor).map_err(|error| error.to_string())?;
+            let factor = scales.factor(function, Direction::Input, name);
+            let tensor = scales::times(tensor, factor).map_err(|error| error.to_string())?;
+            let tensor = port.padded(&tensor).map_err(|error| error.to_string())?;
             inputs.insert(port.name, tensor);
         }
         Ok(Self {

@@ -365,7 +365,7 @@ pub(super) fn behind(block: &Block<'_>, mut value: ValueId, types: &[&str]) -> V
 }
 
 /// Whether a value is fp16 or fp32.
-fn is_wide(block: &Block<'_>, value: ValueId) -> bool {
+pub(super) fn is_wide(block: &Block<'_>, value: ValueId) -> bool {
     matches!(block.dtype(value), Some(DType::Float16 | DType::Float32))
 }
 
