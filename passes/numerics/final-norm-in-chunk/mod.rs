@@ -120,7 +120,7 @@ fn look(block: &Block<'_>, function: &str, part: Option<Part>) -> Option<WholeAt
     );
     let mut severity = Severity::Info;
     if let Some(Part { number, of }) = part {
-        message += &format!("; this is part {number} of {of}");
+        message = format!("{message}; this is part {number} of {of}");
         severity = Severity::Warning;
     } else {
         message += "; right only in the last part, and which one this is cannot be seen";
@@ -129,8 +129,8 @@ fn look(block: &Block<'_>, function: &str, part: Option<Part>) -> Option<WholeAt
         && after.peak > 0.0
         && before.peak >= MUCH * after.peak
     {
-        message += &format!(
-            "; measured, the stream peaks at {:.1} and `{name}` at {:.1}, so that a part that goes on loses \
+        message = format!(
+            "{message}; measured, the stream peaks at {:.1} and `{name}` at {:.1}, so that a part that goes on loses \
              a factor of {:.1}",
             before.peak,
             after.peak,
