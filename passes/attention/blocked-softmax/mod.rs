@@ -6,9 +6,7 @@ use crate::analysis::attention;
 use crate::ir::{NodeId, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
-use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target,
-};
+use crate::pass::{Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Target};
 
 mod plan;
 
@@ -111,7 +109,11 @@ fn attempt(block: &Block<'_>, node: NodeId, size: u64) -> Attempt {
     let Some(ty) = block.graph.ty(result).cloned() else {
         return Attempt::missed(node, "the type of the result is not known");
     };
-    let of = if keys.is_multiple_of(size) { "" } else { "at most " };
+    let of = if keys.is_multiple_of(size) {
+        ""
+    } else {
+        "at most "
+    };
     let what = format!("attention over {keys} keys becomes {blocks} blocks of {of}{size}");
     Attempt::matched(what, move |edit| {
         let joined = plan.write(edit)?;

@@ -66,8 +66,8 @@ struct Written {
 
 /// What may stand between the first product and the softmax: each number of it depends on one score.
 const STEPS: [&str; 12] = [
-    "add", "cast", "clip", "identity", "maximum", "minimum", "mul", "real_div", "reshape", "select", "sub",
-    "tanh",
+    "add", "cast", "clip", "identity", "maximum", "minimum", "mul", "real_div", "reshape",
+    "select", "sub", "tanh",
 ];
 
 fn missed(at: NodeId, why: impl Into<String>) -> Missed {
@@ -105,7 +105,11 @@ impl Plan {
             keys,
             sources: Vec::new(),
         };
-        let key = planner.part(&Binding::Value(attention.key.value), attention.key.free, chain.first)?;
+        let key = planner.part(
+            &Binding::Value(attention.key.value),
+            attention.key.free,
+            chain.first,
+        )?;
         let mut scores = vec![planner.product(chain.first, &attention.key, key)?];
         let (mut casts, mut is_before) = (Vec::new(), true);
         for step in &chain.steps {
@@ -256,7 +260,12 @@ impl Plan {
     }
 }
 
-fn binary(edit: &mut Edit<'_>, op_type: &str, x: &Binding, y: &Binding) -> Result<Binding, EditError> {
+fn binary(
+    edit: &mut Edit<'_>,
+    op_type: &str,
+    x: &Binding,
+    y: &Binding,
+) -> Result<Binding, EditError> {
     let arguments = [("x", x.clone()), ("y", y.clone())];
     edit.op(op_type, &arguments).map(Binding::Value)
 }
@@ -363,9 +372,15 @@ impl Planner<'_, '_> {
         }
         let mut sizes = ty.dims.iter().filter_map(|dim| dim.size());
         if sizes.any(|size| i32::try_from(size).is_err()) {
-            return Err(missed(at, "what it reads is too large for an index of 32 bits"));
+            return Err(missed(
+                at,
+                "what it reads is too large for an index of 32 bits",
+            ));
         }
-        let known = self.sources.iter().position(|source| source.binding == *binding && source.axis == axis);
+        let known = self
+            .sources
+            .iter()
+            .position(|source| source.binding == *binding && source.axis == axis);
         let index = known.unwrap_or_else(|| {
             self.sources.push(Source {
                 binding: binding.clone(),
@@ -408,7 +423,10 @@ impl Planner<'_, '_> {
         let op = self.op(step.node)?.clone();
         let op_type = op.op_type().to_owned();
         if !STEPS.contains(&op_type.as_str()) {
-            return Err(missed(step.node, "it stands between the product and the softmax"));
+            return Err(missed(
+                step.node,
+                "it stands between the product and the softmax",
+            ));
         }
         let mut arguments = BTreeMap::new();
         for argument in op.arguments() {
@@ -444,7 +462,10 @@ impl Planner<'_, '_> {
         match (op.op_type(), op.binding("dtype")) {
             ("identity", _) => Ok(None),
             ("cast", Some(dtype)) => Ok(Some(dtype.clone())),
-            _ => Err(missed(step.node, "it changes the weights behind the softmax")),
+            _ => Err(missed(
+                step.node,
+                "it changes the weights behind the softmax",
+            )),
         }
     }
 }
