@@ -119,6 +119,7 @@ struct Small {
     name: &'static str,
     source: String,
     inputs: Arrays,
+    tolerances: &'static [f64],
 }
 
 impl Small {
@@ -146,7 +147,14 @@ impl Small {
             name,
             source,
             inputs,
+            tolerances: &[1e-3, 3e-3],
         }
+    }
+}
+
+impl Small {
+    fn within(self, tolerances: &'static [f64]) -> Self {
+        Self { tolerances, ..self }
     }
 }
 
@@ -295,6 +303,24 @@ fn small_programs() -> Vec<Small> {
             x(1.0, 0.0),
         ),
         Small::new(
+            "roundings of which no one is to blame",
+            row,
+            &[
+                "a[2, 8] = mul(x = x, y = fp16(1.1))",
+                "b[2, 8] = mul(x = a, y = fp16(0.9))",
+                "c[2, 8] = mul(x = b, y = fp16(1.3))",
+                "d[2, 8] = mul(x = c, y = fp16(0.7))",
+                "e[2, 8] = mul(x = d, y = fp16(1.7))",
+                "f[2, 8] = mul(x = e, y = fp16(0.6))",
+                "g[2, 8] = mul(x = f, y = fp16(1.9))",
+                "h[2, 8] = sub(x = g, y = x)",
+                "y[2, 8] = mul(x = h, y = fp16(3))",
+            ],
+            "y",
+            x(1.0, 2.0),
+        )
+        .within(&[8e-4, 1e-3, 1.2e-3, 1.4e-3]),
+        Small::new(
             "two outputs, of which one is right",
             row,
             &[
@@ -358,9 +384,8 @@ fn smallest(program: &Program, inputs: &Arrays, right: &[Vec<f64>], tolerance: f
 
 #[test]
 fn the_search_finds_at_most_two_operations_more_than_the_smallest_set_of_all() {
-    let mut exact = 0;
-    let programs = small_programs();
-    for small in &programs {
+    let (mut exact, mut tried) = (0, 0);
+    for small in small_programs() {
         let parsed = parse(&small.source, small.name).unwrap_or_else(|errors| panic!("{errors:?}"));
         let program = parsed.program;
         assert!(operations(&program).len() <= 10, "{}", small.name);
@@ -369,7 +394,8 @@ fn the_search_finds_at_most_two_operations_more_than_the_smallest_set_of_all() {
             &right,
             &run(&program, &NoBlobs, Precision::Fp16, &small.inputs),
         );
-        for tolerance in [1e-3, 3e-3] {
+        for &tolerance in small.tolerances {
+            tried += 1;
             assert!(
                 before > tolerance,
                 "{}: nothing is wrong: {before}",
@@ -402,8 +428,11 @@ fn the_search_finds_at_most_two_operations_more_than_the_smallest_set_of_all() {
             exact += usize::from(found == least.len());
         }
     }
-    println!("the smallest in {exact} of {}", 2 * programs.len());
-    assert!(exact > programs.len(), "the smallest in {exact} only");
+    println!("the smallest in {exact} of {tried}");
+    assert!(
+        4 * exact >= 3 * tried,
+        "the smallest in {exact} of {tried} only"
+    );
 }
 
 /// The set that bisect would name is enough where the hazard is among it.

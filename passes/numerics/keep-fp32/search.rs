@@ -14,6 +14,15 @@ pub(super) struct Search<'t> {
     left: usize,
 }
 
+/// What came of trying sets.
+enum Tried {
+    /// This one passes.
+    Passes(Vec<usize>),
+    NoneDoes,
+    /// They were not tried.
+    TooMany,
+}
+
 impl<'t> Search<'t> {
     /// A search among n elements, with so many tests.
     pub(super) fn new(n: usize, tests: usize, test: &'t mut dyn FnMut(&[usize]) -> bool) -> Self {
@@ -63,7 +72,7 @@ impl<'t> Search<'t> {
         if other.len() < best.len() {
             best = other;
         }
-        self.improved(best)
+        Some(self.improved(best))
     }
 
     /// The elements from one to another: as few at the end, then at the beginning, as pass.
@@ -127,7 +136,7 @@ impl<'t> Search<'t> {
 
     /// Looks for a smaller set than one of which no element can be left out. Elements without which not
     /// even all others together pass are in every set that does.
-    fn improved(&mut self, mut set: Vec<usize>) -> Option<Vec<usize>> {
+    fn improved(&mut self, mut set: Vec<usize>) -> Vec<usize> {
         let all: Vec<usize> = (0..self.n).collect();
         let mut needed = Vec::new();
         for element in &set {
@@ -137,27 +146,42 @@ impl<'t> Search<'t> {
                 needed.push(*element);
             }
         }
-        let free = without(&all, |element| needed.contains(&element));
         for size in needed.len()..set.len() {
-            let more = size - needed.len();
-            if combinations(free.len(), more) > self.left as u128 {
-                return Some(self.exchanged(set, &needed));
-            }
-            let mut choice: Vec<usize> = (0..more).collect();
-            loop {
-                let mut smaller = needed.clone();
-                smaller.extend(choice.iter().map(|index| free[*index]));
-                smaller.sort_unstable();
-                if self.passes(&smaller) {
-                    return Some(smaller);
-                }
-                if !advance(&mut choice, free.len()) {
-                    break;
-                }
+            match self.of_size(size, &needed) {
+                Tried::Passes(smaller) => return smaller,
+                Tried::NoneDoes => {}
+                Tried::TooMany => return self.exchanged(set, &needed),
             }
         }
-        set.sort_unstable();
-        Some(set)
+        // Where two errors cancel, a set may pass though one that holds it fails: then nothing is needed.
+        while let Some(size) = set.len().checked_sub(1) {
+            match self.of_size(size, &[]) {
+                Tried::Passes(smaller) => set = smaller,
+                Tried::NoneDoes | Tried::TooMany => break,
+            }
+        }
+        set
+    }
+
+    /// All sets of a size that hold these elements, if there are not more of them than tests.
+    fn of_size(&mut self, size: usize, needed: &[usize]) -> Tried {
+        let free: Vec<usize> = (0..self.n).filter(|e| !needed.contains(e)).collect();
+        let more = size.saturating_sub(needed.len());
+        if combinations(free.len(), more) > self.left as u128 {
+            return Tried::TooMany;
+        }
+        let mut choice: Vec<usize> = (0..more).collect();
+        loop {
+            let mut set = needed.to_vec();
+            set.extend(choice.iter().map(|index| free[*index]));
+            set.sort_unstable();
+            if self.passes(&set) {
+                return Tried::Passes(set);
+            }
+            if !advance(&mut choice, free.len()) {
+                return Tried::NoneDoes;
+            }
+        }
     }
 
     /// Leaves out two elements, or takes one for two, as long as that is possible.
@@ -226,4 +250,118 @@ fn advance(choice: &mut [usize], n: usize) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some sets of at most `most` elements below n, by a generator of 64 bits (Knuth, MMIX).
+    fn solutions(seed: u64, n: usize, most: usize) -> Vec<Vec<usize>> {
+        let mut state = seed;
+        let mut next = |below: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        (0..1 + next(4))
+            .map(|_| {
+                let size = 1 + next(most);
+                let mut set: Vec<usize> = (0..size).map(|_| next(n)).collect();
+                set.sort_unstable();
+                set.dedup();
+                set
+            })
+            .collect()
+    }
+
+    fn holds_one(set: &[usize], solutions: &[Vec<usize>]) -> bool {
+        let holds = |solution: &Vec<usize>| solution.iter().all(|element| set.contains(element));
+        solutions.iter().any(holds)
+    }
+
+    #[test]
+    fn of_several_ways_it_finds_one_of_the_shortest_or_nearly_so() {
+        let mut exact = 0;
+        for seed in 0..500 {
+            let solutions = solutions(seed, 10, 6);
+            let least = solutions.iter().map(Vec::len).min().unwrap();
+            let mut tests = 0;
+            let mut test = |set: &[usize]| {
+                tests += 1;
+                holds_one(set, &solutions)
+            };
+            let found = Search::new(10, 200, &mut test).smallest(&[]).unwrap();
+            assert!(tests <= 200);
+            assert!(holds_one(&found, &solutions), "{seed}: {found:?}");
+            assert!(
+                found.len() <= least + 2,
+                "{seed}: {found:?} of {solutions:?}"
+            );
+            exact += usize::from(found.len() == least);
+        }
+        assert!(exact >= 490, "{exact} of 500");
+    }
+
+    #[test]
+    fn what_is_left_when_all_tests_are_used_up_has_passed() {
+        for tests in 1..60 {
+            let solutions = [vec![3, 50, 51, 90]];
+            let mut used = 0;
+            let mut test = |set: &[usize]| {
+                used += 1;
+                holds_one(set, &solutions)
+            };
+            let mut search = Search::new(100, tests, &mut test);
+            let found = search.smallest(&[]).unwrap();
+            assert!(search.is_exhausted() || found == [3, 50, 51, 90]);
+            assert!(used <= tests && holds_one(&found, &solutions));
+        }
+    }
+
+    #[test]
+    fn a_run_of_five_among_a_thousand_takes_few_tests() {
+        let solution: Vec<usize> = (400..405).collect();
+        let mut used = 0;
+        let mut test = |set: &[usize]| {
+            used += 1;
+            holds_one(set, std::slice::from_ref(&solution))
+        };
+        assert_eq!(
+            Search::new(1000, 200, &mut test).smallest(&[]),
+            Some(solution.clone())
+        );
+        assert!(used < 60, "{used}");
+    }
+
+    #[test]
+    fn groups_are_left_out_first() {
+        let mut sets = Vec::new();
+        let mut test = |set: &[usize]| {
+            sets.push(set.to_vec());
+            set.contains(&0) && set.contains(&5)
+        };
+        let found = Search::new(6, 100, &mut test).smallest(&[vec![1, 2, 3, 4]]);
+        assert_eq!(found, Some(vec![0, 5]));
+        let first = sets.iter().position(|set| *set == [0, 5]);
+        assert!(first.is_some_and(|at| at < 8), "{sets:?}");
+    }
+
+    #[test]
+    fn nothing_is_found_if_all_together_fail() {
+        assert_eq!(Search::new(4, 100, &mut |_| false).smallest(&[]), None);
+    }
+
+    #[test]
+    fn choices_come_in_order_and_as_many_as_there_are() {
+        let mut choice = vec![0, 1];
+        let mut all = vec![choice.clone()];
+        while advance(&mut choice, 4) {
+            all.push(choice.clone());
+        }
+        assert_eq!(all, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert_eq!(combinations(4, 2), 6);
+        assert_eq!((combinations(4, 0), combinations(2, 3)), (1, 0));
+    }
 }
