@@ -134,7 +134,7 @@ impl Range {
 
 /// What was seen of the values of one function, by their names.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FunctionRanges(HashMap<String, Range>);
+pub struct FunctionRanges(BTreeMap<String, Range>);
 
 impl FunctionRanges {
     /// What was seen of a value.

@@ -112,26 +112,25 @@ impl Anatomy {
             };
             anatomy.layers = layers.iter().map(layer).collect();
         }
-        anatomy.add(&block, &roles, None);
+        anatomy.add(&block, &|node, is_constant| roles.of(node, is_constant));
         anatomy
     }
 
-    /// Adds the values of a block; those of a nested one are in the layer of its owner.
-    fn add(&mut self, block: &Block<'_>, roles: &Roles, within: Option<Option<usize>>) {
+    /// Adds the values of a block; `role` gives class and layer of what an operation makes, by whether
+    /// that is a constant. What is in a nested block is in the layer of its owner.
+    fn add(&mut self, block: &Block<'_>, role: &dyn Fn(NodeId, bool) -> (Class, Option<usize>)) {
         // A graph with a cycle has no order; decoding refuses it.
         for node in block.graph.schedule().unwrap_or_default().iter() {
             let Some(op) = block.op(*node) else { continue };
             let is_constant = op.const_value().is_some() || op.op_type().starts_with("constexpr_");
-            let (class, layer) = match within {
-                None => roles.of(*node, is_constant),
-                Some(layer) => (
-                    if is_constant {
-                        Class::Weight
-                    } else {
-                        Class::Branch
-                    },
-                    layer,
-                ),
+            let (class, layer) = role(*node, is_constant);
+            let inside = |_, is_constant| {
+                let class = if is_constant {
+                    Class::Weight
+                } else {
+                    Class::Branch
+                };
+                (class, layer)
             };
             for graph in op.blocks() {
                 let inner = Block {
@@ -139,7 +138,7 @@ impl Anatomy {
                     outer: Some(block),
                     ..*block
                 };
-                self.add(&inner, roles, Some(layer));
+                self.add(&inner, &inside);
             }
             let operands: Vec<String> = read_by(op)
                 .map(|value| block.graph.name(value).to_owned())

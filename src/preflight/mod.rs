@@ -15,9 +15,9 @@ mod issues;
 pub mod render;
 mod report;
 mod run;
+mod stream;
 mod sweep;
-
-use std::collections::HashMap;
+mod weights;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -30,9 +30,8 @@ pub use report::{
 pub use run::{Run, Subject};
 pub use sweep::SweepError;
 
-use crate::analysis::residual;
 use crate::eval::bisect::{OpReport, Walk, WalkOptions, walk};
-use crate::eval::ranges::{FunctionRanges, HALF_MAX, Range, Ranges};
+use crate::eval::ranges::{FunctionRanges, Range, Ranges};
 use crate::eval::verify::Calls;
 use crate::eval::{Options, Runner, RunnerError};
 use crate::ops::Numerics;
@@ -41,9 +40,6 @@ use sweep::Sweep;
 
 /// A value is off from this error on, relative to the greatest magnitude of fp32.
 const DEPARTED: f64 = 0.1;
-
-/// How many of the largest weights are told.
-const LARGEST: usize = 10;
 
 /// Inputs with where they came from.
 #[derive(Clone, Debug)]
@@ -170,9 +166,9 @@ impl Preflight<'_> {
                 half: of_half.as_ref(),
                 engine: of_engine.as_ref(),
             };
-            let stream = stream(&part.anatomy, measured.full);
+            let stream = stream::of(&part.anatomy, measured.full);
             issues.extend(issues::of(&measured, stream.as_ref()));
-            add_weights(&mut weights, &part.anatomy, measured.full);
+            weights::add(&mut weights, &part.anatomy, measured.full);
             functions.push(FunctionReport {
                 stage: part.stage.clone(),
                 function: part.function.clone(),
@@ -180,15 +176,14 @@ impl Preflight<'_> {
                 values: values(&measured),
             });
         }
-        weights
-            .largest
-            .sort_by(|a, b| b.max_abs.total_cmp(&a.max_abs));
-        weights.largest.truncate(LARGEST);
+        weights::keep_largest(&mut weights);
 
-        let low = |numerics, run| self.low(numerics, run, &reference, &samples, &parts);
-        let fp16 = low(modes.half, half);
-        let ane = low(modes.engine, engine);
-        let fp16_weights = weights_alone.map(|(numerics, run)| low(numerics, run));
+        let low = |numerics, run: &Result<_, _>| {
+            self.low(numerics, run.as_ref(), &reference, &samples, &parts)
+        };
+        let fp16 = low(modes.half, &half);
+        let ane = low(modes.engine, &engine);
+        let fp16_weights = weights_alone.map(|(numerics, run)| low(numerics, &run));
         let fp32 = reference_run(&reference);
         for (name, run) in [("fp16", &fp16), ("the model of the Neural Engine", &ane)] {
             if issues.is_empty() && !run.works {
@@ -258,14 +253,14 @@ impl Preflight<'_> {
     fn low(
         &self,
         numerics: Numerics,
-        run: Result<Run, RunnerError>,
+        run: Result<&Run, &RunnerError>,
         reference: &Run,
         samples: &[Calls],
         parts: &[Part],
     ) -> LowRun {
         let mut low = LowRun::default();
         let mut is_broken = false;
-        match &run {
+        match run {
             Err(error) => low.failed = Some(error.to_string()),
             Ok(run) => {
                 low.outputs = agreement::agreements(reference, run);
@@ -383,57 +378,6 @@ fn score(half_works: bool, weights_work: bool, sweep: &[Clamp]) -> f64 {
     }
 }
 
-fn stream(anatomy: &Anatomy, ranges: &FunctionRanges) -> Option<StreamReport> {
-    let start = anatomy.start.clone()?;
-    let peak = |name: &str| ranges.get(name).map_or(0.0, |range| range.peak);
-    let most = |names: &[String]| names.iter().map(|name| peak(name)).fold(0.0, f64::max);
-    let layers: Vec<LayerReport> = anatomy
-        .layers
-        .iter()
-        .enumerate()
-        .map(|(index, layer)| {
-            let value = layer.values.last().cloned().unwrap_or_default();
-            let (own, within) = (peak(&value), most(&layer.values));
-            LayerReport {
-                layer: index,
-                value,
-                peak: own,
-                peak_within: within,
-                branch_peak: most(&layer.branches),
-                alpha: if within > HALF_MAX {
-                    residual::alpha(within)
-                } else {
-                    1.0
-                },
-                status: Status::of(within),
-            }
-        })
-        .collect();
-    let start_peak = peak(&start);
-    let all = layers.iter().map(|layer| layer.peak_within);
-    let greatest = all.fold(start_peak, f64::max);
-    let branch_peak = layers.iter().map(|l| l.branch_peak).fold(0.0, f64::max);
-    let first = layers.iter().position(|layer| layer.peak_within > HALF_MAX);
-    let alpha = (greatest > residual::TARGET).then(|| {
-        let power_of_two = residual::power_of_two(greatest);
-        Alpha {
-            to_target: residual::alpha(greatest),
-            power_of_two,
-            power_of_two_peak: greatest * power_of_two,
-        }
-    });
-    Some(StreamReport {
-        start,
-        start_peak,
-        peak: greatest,
-        branch_peak,
-        is_accumulation: greatest > HALF_MAX && branch_peak <= HALF_MAX,
-        first_overflow_layer: first,
-        alpha,
-        layers,
-    })
-}
-
 fn values(measured: &Measured<'_>) -> Vec<ValueReport> {
     let members = measured.anatomy.members.iter();
     members
@@ -454,36 +398,6 @@ fn values(measured: &Measured<'_>) -> Vec<ValueReport> {
             })
         })
         .collect()
-}
-
-/// Adds the constants of a function; what a `constexpr_*` reads is counted as what it gives.
-fn add_weights(summary: &mut WeightSummary, anatomy: &Anatomy, ranges: &FunctionRanges) {
-    let packed: HashMap<&str, ()> = anatomy
-        .members
-        .iter()
-        .filter(|member| member.op_type.starts_with("constexpr_"))
-        .flat_map(|member| &member.operands)
-        .map(|operand| (operand.as_str(), ()))
-        .collect();
-    for member in &anatomy.members {
-        let is_weight = member.class == Class::Weight && !packed.contains_key(member.name.as_str());
-        // A number that an operation takes as a parameter is no weight.
-        let range = ranges.get(&member.name).filter(|range| range.elements > 1);
-        let Some(range) = range.filter(|_| is_weight) else {
-            continue;
-        };
-        summary.total_params += range.elements;
-        summary.exceed_fp16 += range.overflows;
-        summary.not_finite += range.not_finite();
-        if range.peak > summary.max_abs {
-            summary.max_abs = range.peak;
-            summary.max_value.clone_from(&member.name);
-        }
-        summary.largest.push(LargeWeight {
-            value: member.name.clone(),
-            max_abs: range.peak,
-        });
-    }
 }
 
 fn input_set(sample: &Sample) -> InputSet {

@@ -173,13 +173,15 @@ fn write_runs(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     }
     write_run(out, "ane (model)", &report.ane)?;
     let weights = &report.weights;
-    let mut more = String::new();
-    if weights.exceed_fp16 > 0 {
-        more += &format!(", {} above {}", weights.exceed_fp16, number(HALF_MAX));
-    }
-    if weights.not_finite > 0 {
-        more += &format!(", {} NaN or infinite", weights.not_finite);
-    }
+    let beyond = [
+        (weights.exceed_fp16, format!("above {}", number(HALF_MAX))),
+        (weights.not_finite, "NaN or infinite".to_owned()),
+    ];
+    let told = beyond.iter().filter(|(count, _)| *count > 0);
+    let more: String = told
+        .map(|(count, what)| format!(", {count} {what}"))
+        .collect::<Vec<_>>()
+        .concat();
     if weights.total_params > 0 {
         writeln!(
             out,
