@@ -456,6 +456,29 @@ mod tests {
     const INFINITE: f64 = f64::INFINITY;
 
     #[test]
+    fn what_was_measured_counts_if_it_was_finite() {
+        use crate::eval::ranges::{FunctionRanges, Range};
+        let text = "tensor<fp32, [2, 3]> y = exp(x = x);
+                    tensor<fp32, [2, 3]> z = exp(x = y);";
+        let sample = Sample::new("tensor<fp32, [2, 3]> x", text, "z");
+        let mut ranges = FunctionRanges::default();
+        let range = |peak, inf| Range {
+            peak,
+            inf,
+            ..Range::default()
+        };
+        ranges.add("y", &range(12.5, 0));
+        ranges.add("z", &range(3e38, 1));
+        let block = Block {
+            ranges: Some(&ranges),
+            ..sample.block()
+        };
+        let peak = |name| measured(&block, sample.value(name));
+        assert_eq!((peak("x"), peak("y"), peak("z")), (None, Some(12.5), None));
+        assert_eq!(measured(&sample.block(), sample.value("y")), None);
+    }
+
+    #[test]
     fn functions_with_bounds_of_their_own() {
         for (operation, expected) in [
             ("softmax(axis = int32(-1), x = x)", (0.0, 1.0)),

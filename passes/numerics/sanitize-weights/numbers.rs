@@ -117,11 +117,10 @@ impl Bad {
 impl fmt::Display for Bad {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.nan, self.inf) {
-            (0, 1) => write!(out, "one of its numbers is infinite"),
-            (0, inf) => write!(out, "{inf} of its numbers are infinite"),
-            (1, 0) => write!(out, "one of its numbers is NaN"),
-            (nan, 0) => write!(out, "{nan} of its numbers are NaN"),
-            (nan, inf) => write!(out, "of its numbers are NaN: {nan}, infinite: {inf}"),
+            (0, 1) => write!(out, "it has 1 infinite number"),
+            (0, inf) => write!(out, "it has {inf} infinite numbers"),
+            (nan, 0) => write!(out, "it has {nan} NaN"),
+            (nan, inf) => write!(out, "it has {nan} NaN and {inf} infinite numbers"),
         }
     }
 }
