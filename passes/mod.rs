@@ -34,6 +34,8 @@ mod element_types;
 mod eliminate_concat;
 #[path = "attention/explicit-attention/mod.rs"]
 mod explicit_attention;
+#[path = "numerics/final-norm-in-chunk/mod.rs"]
+mod final_norm_in_chunk;
 #[path = "numerics/finite-masks/mod.rs"]
 mod finite_masks;
 #[path = "numerics/fix-modulo/mod.rs"]
@@ -148,6 +150,7 @@ pub static ALL: &[&dyn Pass] = &[
     &remove_noops::RemoveNoops,
     &accumulator_range::AccumulatorRange,
     &clamp_residual::ClampResidual,
+    &final_norm_in_chunk::FinalNormInChunk,
     &finite_masks::FiniteMasks,
     &fix_modulo::FixModulo,
     &fold_rsqrt_epsilon::FoldRsqrtEpsilon,

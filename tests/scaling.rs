@@ -321,9 +321,9 @@ impl Sketch {
             );
             let mut keys = format!("kk{n}");
             if self.state && n == 0 {
-                text += &format!("write_state(data = {keys}, input = cache);\n");
+                text += format!("write_state(data = {keys}, input = cache);\n").as_str();
                 text += &self.rows("held", "read_state(input = cache)");
-                keys = "held".to_owned();
+                "held".clone_into(&mut keys);
             }
             text += &self.value(
                 &format!("c{n}"),
@@ -401,7 +401,7 @@ impl Sketch {
     fn program(&self) -> Program {
         let mut inputs = "tensor<int32, [1, 6]> ids".to_owned();
         if self.state {
-            inputs += &format!(", state<tensor<{}, [1, 6, 16]>> cache", self.dtype);
+            inputs += format!(", state<tensor<{}, [1, 6, 16]>> cache", self.dtype).as_str();
         }
         let text = self.source() + &self.layers(0, LAYERS) + &self.head(2 * LAYERS);
         program(&inputs, &text, "logits")

@@ -428,6 +428,13 @@ fn operands(op: &Operation) -> &'static [&'static str] {
     }
 }
 
+/// The greatest magnitude that a calibration has seen of a value; `None` if none was taken, or if it saw
+/// NaN or infinity.
+pub fn measured(block: &Block<'_>, value: ValueId) -> Option<f64> {
+    let range = block.range(value)?;
+    (range.not_finite() == 0).then_some(range.peak)
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::anatomy::{Anatomy, Class, Member};
-use super::report::{Issue, StreamReport};
+use super::report::{FunctionReport, Issue, LowRun, StreamReport};
 use crate::eval::ranges::{FunctionRanges, HALF_MAX, HALF_NORMAL, PRODUCT_MAX, Range};
 
 /// What was measured of one function in each way of computing.
@@ -38,6 +38,8 @@ enum Kind {
     Product,
     /// A constant is NaN or infinite.
     NotFinite,
+    /// It is NaN in fp32 although its arguments are not.
+    Full,
     /// It is not finite in fp16 although fp32 and its arguments are.
     Half,
     /// The same only with what is reported of the Neural Engine.
@@ -65,16 +67,18 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
         .filter(|member| member.class == Class::Weight)
         .map(|member| member.name.as_str())
         .collect();
+    let nan = Nan::new(measured);
     let half = Broken::new(measured, measured.half);
     let engine = Broken::new(measured, measured.engine);
     for member in &measured.anatomy.members {
         let Some(range) = measured.full.get(&member.name) else {
             continue;
         };
-        let Some((kind, class)) = kind(member, range, &half, &engine) else {
+        let found = nan.at(member, range);
+        let Some((kind, class)) = found.or_else(|| kind(member, range, &half, &engine)) else {
             continue;
         };
-        has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite);
+        has_overflow |= matches!(kind, Kind::Overflow | Kind::NotFinite | Kind::Full);
         let is_beyond = matches!(kind, Kind::Overflow | Kind::Product);
         if is_beyond
             && class != Class::ResidualAccumulation
@@ -97,6 +101,7 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
             Kind::Overflow => range.overflows,
             Kind::Product => range.above_limit,
             Kind::NotFinite => range.not_finite(),
+            Kind::Full => range.nan,
             Kind::Half => half.count(member),
             Kind::Engine => engine.count(member),
         };
@@ -137,6 +142,38 @@ pub(super) fn of(measured: &Measured<'_>, stream: Option<&StreamReport>) -> Vec<
     issues.collect()
 }
 
+/// What goes wrong without anything that overflows or is not finite: the first value that is far off.
+pub(super) fn unexplained(mode: &str, run: &LowRun, functions: &[FunctionReport]) -> Option<Issue> {
+    let wrong = run.first_departed.as_ref()?;
+    let (function, value) = functions.iter().find_map(|function| {
+        let mut values = function.values.iter();
+        let value = values.find(|value| value.name == wrong.value)?;
+        Some((function, value))
+    })?;
+    let small = match value.range.subnormal {
+        0 => String::new(),
+        count => format!(
+            "; {count} of its {} elements are below 2^-14, where fp16 loses bits",
+            value.range.elements
+        ),
+    };
+    Some(Issue {
+        class: wrong.class,
+        stage: function.stage.clone(),
+        function: function.function.clone(),
+        value: wrong.value.clone(),
+        op_type: wrong.op_type.clone(),
+        layer: wrong.layer,
+        values: 1,
+        peak: value.range.peak,
+        message: format!(
+            "`{}` ({}) is the first value that {mode} gets wrong by more than a tenth: {} for {}{small}",
+            wrong.value, wrong.op_type, wrong.low, wrong.reference
+        ),
+        cures: cures_of(wrong.class, &wrong.op_type),
+    })
+}
+
 /// Whether a value is only as large as what it is computed of, which is beyond fp16 itself.
 fn is_passed_on(member: &Member, range: &Range, measured: &Measured<'_>) -> bool {
     let operands = member.operands.iter();
@@ -163,12 +200,9 @@ fn kind(
     // What is meant to be minus infinity is so in every way of computing.
     let is_mask = member.class == Class::Mask;
     if member.class == Class::Weight {
-        return if range.not_finite() > 0 {
-            // A constant that is infinite on purpose, as a bound of a clip, is one element.
-            (range.elements > 1).then_some((Kind::NotFinite, Class::Weight))
-        } else {
-            (range.overflows > 0 && range.elements > 1).then_some((Kind::Overflow, Class::Weight))
-        };
+        // A number alone is a bound or a fill, and what fp16 makes of it is as good.
+        let is_beyond = range.overflows > 0 && range.elements > 1;
+        return is_beyond.then_some((Kind::Overflow, Class::Weight));
     }
     if range.overflows > 0 && !is_mask {
         return Some((Kind::Overflow, member.class));
@@ -184,6 +218,55 @@ fn kind(
         return Some((Kind::Product, member.class));
     }
     engine.begins_at(member).then_some((Kind::Engine, class))
+}
+
+/// Where NaN comes from in fp32 itself.
+struct Nan<'m> {
+    full: &'m FunctionRanges,
+    /// Constants with infinities.
+    infinite: HashSet<&'m str>,
+    is_anywhere: bool,
+}
+
+impl<'m> Nan<'m> {
+    fn new(measured: &Measured<'m>) -> Self {
+        let mut nan = Self {
+            full: measured.full,
+            infinite: HashSet::new(),
+            is_anywhere: false,
+        };
+        for member in &measured.anatomy.members {
+            let Some(range) = measured.full.get(&member.name) else {
+                continue;
+            };
+            nan.is_anywhere |= range.nan > 0;
+            let is_constant = matches!(member.class, Class::Weight | Class::Mask);
+            if is_constant && range.inf > 0 {
+                nan.infinite.insert(&member.name);
+            }
+        }
+        nan
+    }
+
+    /// Whether NaN begins here, or what makes it: infinities of constants mean something unless they do.
+    fn at(&self, member: &Member, range: &Range) -> Option<(Kind, Class)> {
+        if member.class == Class::Weight {
+            let makes_nan = range.inf > 0 && range.elements > 1 && self.is_anywhere;
+            return (range.nan > 0 || makes_nan).then_some((Kind::NotFinite, Class::Weight));
+        }
+        let is_nan = |name: &String| self.full.get(name).is_some_and(|range| range.nan > 0);
+        if range.nan == 0 || member.operands.iter().any(is_nan) {
+            return None;
+        }
+        // Zero times minus infinity, or a row that is masked as a whole.
+        let mut operands = member.operands.iter();
+        let class = if operands.any(|operand| self.infinite.contains(operand.as_str())) {
+            Class::Mask
+        } else {
+            member.class
+        };
+        Some((Kind::Full, class))
+    }
 }
 
 /// Which values are not finite in a way of computing while they are in fp32.
@@ -287,6 +370,11 @@ fn message(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> String {
         (Kind::NotFinite, ..) => format!(
             "{elements} elements of `{name}` are NaN or infinite as they are stored{others}"
         ),
+        (Kind::Full, ..) => format!(
+            "{elements} elements of `{name}` ({}) are NaN already in fp32, of arguments that are \
+             not{others}",
+            first.op_type
+        ),
         (Kind::Half | Kind::Engine, class, _) => {
             let whose = if gathered.kind == Kind::Half {
                 "in fp16"
@@ -309,35 +397,36 @@ fn message(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> String {
 
 /// The passes that cure an issue, the best first.
 fn cures(gathered: &Gathered<'_>, stream: Option<&StreamReport>) -> Vec<String> {
-    let by_type = cures_by_type(&gathered.first.op_type);
-    let by_class: &[&str] = match gathered.class {
-        Class::ResidualAccumulation => {
-            let alpha = stream.and_then(|stream| stream.alpha);
-            let scale = match alpha {
-                Some(alpha) => format!("scale-residual{{alpha={}}}", alpha.power_of_two),
-                None => "scale-residual{alpha=pow2}".to_owned(),
-            };
-            return vec![scale, "clamp-residual{value=55000}".to_owned()];
+    let alpha = stream.and_then(|stream| stream.alpha);
+    match (gathered.class, alpha) {
+        (Class::ResidualAccumulation, Some(alpha)) => vec![
+            format!("scale-residual{{alpha={}}}", alpha.power_of_two),
+            "clamp-residual{value=55000}".to_owned(),
+        ],
+        (Class::Weight, _) if gathered.kind == Kind::NotFinite => {
+            vec!["sanitize-weights".to_owned()]
         }
+        (class, _) => cures_of(class, &gathered.first.op_type),
+    }
+}
+
+/// The passes that cure what goes wrong with a value, by what it is there for and what makes it.
+fn cures_of(class: Class, op_type: &str) -> Vec<String> {
+    let by_type = match op_type {
+        "softplus" | "softplus_parametric" => Some("stable-softplus"),
+        "reduce_log_sum_exp" => Some("stable-logsumexp"),
+        "rsqrt" if class == Class::GuardEpsilon => Some("fold-rsqrt-epsilon"),
+        _ => None,
+    };
+    let by_class: &[&str] = match class {
+        Class::ResidualAccumulation => &["scale-residual{alpha=pow2}", "clamp-residual"],
         Class::NormSquare => &["safe-rmsnorm", "keep-fp32"],
         Class::AttentionLogits => &["sink-attention-scale", "keep-fp32"],
-        Class::Weight if gathered.kind == Kind::NotFinite => &["sanitize-weights"],
         Class::Mask => &["finite-masks"],
-        Class::GuardEpsilon => &["fold-rsqrt-epsilon", "keep-fp32"],
-        Class::Branch | Class::Weight => &["keep-fp32"],
+        Class::GuardEpsilon | Class::Branch | Class::Weight => &["keep-fp32"],
     };
     let all = by_type.into_iter().chain(by_class.iter().copied());
     all.map(str::to_owned).collect()
-}
-
-/// The pass that spells an operation without its overflow, if there is one.
-pub(super) fn cures_by_type(op_type: &str) -> Option<&'static str> {
-    match op_type {
-        "softplus" | "softplus_parametric" => Some("stable-softplus"),
-        "reduce_log_sum_exp" => Some("stable-logsumexp"),
-        "log" => Some("stable-log-softmax"),
-        _ => None,
-    }
 }
 
 /// A magnitude with spaces between thousands: 65 504, 0.0021.

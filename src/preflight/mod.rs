@@ -192,7 +192,7 @@ impl Preflight<'_> {
         let fp32 = reference_run(&reference);
         for (name, run) in [("fp16", &fp16), ("the model of the Neural Engine", &ane)] {
             if issues.is_empty() && !run.works {
-                issues.extend(unexplained(name, run, &functions));
+                issues.extend(issues::unexplained(name, run, &functions));
             }
         }
         let has_stream = functions.iter().any(|function| function.stream.is_some());
@@ -366,42 +366,6 @@ fn reference_run(run: &Run) -> ReferenceRun {
         works: not_finite == 0,
         not_finite,
     }
-}
-
-/// What goes wrong without anything that overflows or is not finite: the first value that is far off.
-fn unexplained(mode: &str, run: &LowRun, functions: &[FunctionReport]) -> Option<Issue> {
-    let wrong = run.first_departed.as_ref()?;
-    let (function, value) = functions.iter().find_map(|function| {
-        let mut values = function.values.iter();
-        let value = values.find(|value| value.name == wrong.value)?;
-        Some((function, value))
-    })?;
-    let small = match value.range.subnormal {
-        0 => String::new(),
-        count => format!(
-            "; {count} of its {} elements are below 2^-14, where fp16 loses bits",
-            value.range.elements
-        ),
-    };
-    Some(Issue {
-        class: wrong.class,
-        stage: function.stage.clone(),
-        function: function.function.clone(),
-        value: wrong.value.clone(),
-        op_type: wrong.op_type.clone(),
-        layer: wrong.layer,
-        values: 1,
-        peak: value.range.peak,
-        message: format!(
-            "`{}` ({}) is the first value that {mode} gets wrong by more than a tenth: {} for {}{small}",
-            wrong.value, wrong.op_type, wrong.low, wrong.reference
-        ),
-        cures: issues::cures_by_type(&wrong.op_type)
-            .into_iter()
-            .chain(["keep-fp32"])
-            .map(str::to_owned)
-            .collect(),
-    })
 }
 
 /// ANEMLL's score.

@@ -272,9 +272,13 @@ fn write_small(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         })
         .count();
     if small > 0 {
+        let (values, have) = match small {
+            1 => ("value", "has"),
+            _ => ("values", "have"),
+        };
         writeln!(
             out,
-            "small         {small} values have more than half of their non-zero elements below 2^-14, \
+            "small         {small} {values} {have} more than half of the elements that are not zero below 2^-14, \
              which is zero where subnormals are flushed"
         )?;
     }

@@ -114,6 +114,29 @@ fn the_peaks_of_a_stream_that_overflows_are_those_of_pytorch() {
 }
 
 #[test]
+fn the_peaks_of_a_package_of_the_project_are_those_of_numpy() {
+    // Of the stream behind each layer, in float64 of the inputs beside the package: what `growing_stream`
+    // in tests/data/programs.py computes.
+    let expected = [21_181.34, 40_894.72, 61_971.75, 82_893.00, 102_770.53];
+    let package = test_package("growing_stream");
+    let (report, status) = preflight(args![package, "--inputs", package.with_extension("npz")]);
+    let stream = &report["functions"][0]["stream"];
+    let layers = stream["layers"].as_array().unwrap();
+    assert_eq!((layers.len(), status), (expected.len(), 1));
+    for (layer, peak) in layers.iter().zip(expected) {
+        near(&layer["peak"], peak, 1e-5);
+    }
+    assert_eq!(stream["first_overflow_layer"], 3);
+    assert_eq!(stream["alpha"]["power_of_two"], 0.5);
+    assert_eq!(classes(&report), ["norm-square", "residual-accumulation"]);
+    let issues = report["issues"].as_array().unwrap();
+    assert_eq!(
+        (&issues[0]["layer"], &issues[1]["layer"]),
+        (&1.into(), &3.into())
+    );
+}
+
+#[test]
 fn squares_of_norms_overflow_before_the_stream_does_and_are_told_first() {
     let Some((report, _)) = report("residual_overflow_fp16") else {
         return;
@@ -267,6 +290,28 @@ fn each_kind_of_failure_has_its_class() {
     assert_eq!(only_issue(&weight)["class"], "weight");
     assert_eq!(
         (&weight["fp32"]["works"], &weight["score"]),
+        (&false.into(), &0.0.into())
+    );
+}
+
+#[test]
+fn a_mask_that_makes_nan_is_told_although_fp32_is_no_better() {
+    // (1 − x)·−∞ is NaN where x is 1, and the softmax of a row that holds NaN is all NaN.
+    let mask = "
+        fp16 one = const()[val = fp16(1.0)];
+        fp16 low = const()[val = fp16(-inf)];
+        tensor<fp16, [1, 4]> hidden = sub(x = one, y = x);
+        tensor<fp16, [1, 4]> mask = mul(x = hidden, y = low)[name = string(\"mask\")];
+        tensor<fp16, [1, 4]> y = softmax(x = mask, axis = int32(-1))[name = string(\"y\")];";
+    let (report, status) = of_text(mask, [1.0, 1.0, 0.0, 0.0]);
+    let issue = only_issue(&report);
+    assert_eq!(
+        (&issue["class"], &issue["value"]),
+        (&"mask".into(), &"mask".into())
+    );
+    assert_eq!((&issue["cures"][0], status), (&"finite-masks".into(), 1));
+    assert_eq!(
+        (&report["fp32"]["works"], &report["score"]),
         (&false.into(), &0.0.into())
     );
 }

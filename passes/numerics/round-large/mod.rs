@@ -79,6 +79,15 @@ fn find(block: &Block<'_>, node: NodeId) -> Attempt {
         );
         return ROUND_LARGE.found(what).severity(Severity::Warning).into();
     }
+    if let Some(peak) = range::measured(block, x) {
+        let severity = if peak < FIRST {
+            Severity::Info
+        } else {
+            Severity::Warning
+        };
+        let what = format!("`round` of fp16 numbers that were measured up to {peak:.1}");
+        return ROUND_LARGE.found(what).severity(severity).into();
+    }
     ROUND_LARGE
         .found("`round` of fp16 numbers of which it is not known that they are below 1024")
         .into()

@@ -190,12 +190,26 @@ fn overflow(block: &Block<'_>, norm: &Norm) -> Option<Finding> {
     let mut sizes = norm.axes.iter().map(|axis| dims.get(*axis)?.size());
     let size = sizes.try_fold(1u64, |product, size| product.checked_mul(size?));
     let row = size.map_or_else(String::new, |size| format!(" {size}"));
-    Some(match norm.kind {
-        Kind::Rms => RMSNORM_OVERFLOW.found(format!("averages{row} squares of fp16 in one row")),
-        Kind::Layer => VARIANCE_OVERFLOW.found(format!(
-            "averages{row} squared differences of fp16 in one row"
-        )),
-    })
+    let (rule, message, of) = match norm.kind {
+        Kind::Rms => {
+            let message = format!("averages{row} squares of fp16 in one row");
+            (RMSNORM_OVERFLOW, message, "x")
+        }
+        Kind::Layer => {
+            let message = format!("averages{row} squared differences of fp16 in one row");
+            (VARIANCE_OVERFLOW, message, "the difference")
+        }
+    };
+    let Some(peak) = range::measured(block, norm.centred) else {
+        return Some(rule.found(message));
+    };
+    let (severity, what) = if peak >= SQUARE_OVERFLOWS {
+        (Severity::Error, "and the square of 256 is infinite")
+    } else {
+        (Severity::Info, "whose square is finite")
+    };
+    let message = format!("{message}; {of} was measured up to {peak:.1}, {what}");
+    Some(rule.found(message).severity(severity))
 }
 
 /// Whether a value is a logarithm, or one less its mean. That of an fp16 number is between -17.4 and

@@ -180,7 +180,7 @@ fn within(block: &Block<'_>, node: NodeId, op: &Operation) -> Attempt {
         }
     }
     let mut attributes: BTreeMap<String, (Value, Kind)> = BTreeMap::new();
-    for (name, value) in op.attributes().iter() {
+    for (name, value) in op.attributes() {
         if let Role::Weight(kind) = readers::role(block, op, name)
             && note(value, kind)
         {

@@ -48,19 +48,19 @@ impl<'b, 'a> Carrier<'b, 'a> {
     /// The constants that have to be multiplied so that what is bound here is; `None` if that takes more
     /// than constants.
     pub(super) fn operand(&self, slot: &Slot, factor: f64) -> Option<Vec<Absorbed>> {
-        let done = self.into_operand(slot, factor, MAX_DEPTH);
+        let done = self.carry_to(slot, factor, MAX_DEPTH);
         let absorbed = self.absorbed.take();
         done.then_some(absorbed)
     }
 
     /// The same so that the first result of an operation is multiplied, for all who read it.
     pub(super) fn result(&self, node: NodeId, factor: f64) -> Option<Vec<Absorbed>> {
-        let done = self.into_result(node, factor, MAX_DEPTH);
+        let done = self.carry_through(node, factor, MAX_DEPTH);
         let absorbed = self.absorbed.take();
         done.then_some(absorbed)
     }
 
-    fn into_operand(&self, slot: &Slot, factor: f64, depth: usize) -> bool {
+    fn carry_to(&self, slot: &Slot, factor: f64, depth: usize) -> bool {
         let Some(depth) = depth.checked_sub(1) else {
             return false;
         };
@@ -82,10 +82,10 @@ impl<'b, 'a> Carrier<'b, 'a> {
             && value.result == 0
             && !(self.is_stream)(value)
             && self.block.graph.only_user(value) == Some(slot.node)
-            && self.into_result(value.node, factor, depth)
+            && self.carry_through(value.node, factor, depth)
     }
 
-    fn into_result(&self, node: NodeId, factor: f64, depth: usize) -> bool {
+    fn carry_through(&self, node: NodeId, factor: f64, depth: usize) -> bool {
         let Some(op) = self.block.op(node) else {
             return false;
         };
@@ -95,7 +95,7 @@ impl<'b, 'a> Carrier<'b, 'a> {
                 index,
                 ..Slot::new(node, parameter)
             };
-            self.into_operand(&slot, factor, depth)
+            self.carry_to(&slot, factor, depth)
         };
         let one = |parameter: &str| item(parameter, 0);
         let done = match op.op_type() {
@@ -108,8 +108,7 @@ impl<'b, 'a> Carrier<'b, 'a> {
             "real_div" => {
                 let divisor = Slot::new(node, "y");
                 one("x")
-                    || (self.is_constant(op, "y")
-                        && self.into_operand(&divisor, 1.0 / factor, depth))
+                    || (self.is_constant(op, "y") && self.carry_to(&divisor, 1.0 / factor, depth))
             }
             "add" | "sub" => ["x", "y"]
                 .into_iter()

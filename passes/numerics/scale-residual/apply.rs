@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::weight;
-use crate::ir::{Binding, DType, ValueId};
+use crate::ir::{Binding, ValueId};
 use crate::pass::{Edit, EditError, WholeEdit, WholeError};
 
 use super::plan::{Change, Plan, Slot};
@@ -13,8 +13,8 @@ use super::plan::{Change, Plan, Slot};
 struct Made {
     /// New constants, by the old one and the bits of the factor.
     constants: BTreeMap<(ValueId, u64), Binding>,
-    /// α in each type.
-    alphas: BTreeMap<&'static str, Binding>,
+    /// α, by the word for its type.
+    alphas: BTreeMap<String, Binding>,
 }
 
 /// Changes one body.
@@ -121,19 +121,13 @@ fn product(
     alpha: f64,
 ) -> Result<(), EditError> {
     let dtype = edit.block().dtype(value);
-    let word = match dtype {
-        Some(DType::Float16) => "fp16",
-        Some(DType::Float32) => "fp32",
-        other => return Err(EditError::Constant(other.unwrap_or(DType::Bool))),
-    };
-    let dtype = dtype.unwrap_or(DType::Float32);
-    let factor = match made.alphas.get(word) {
-        Some(factor) => factor.clone(),
-        None => {
-            let factor = edit.scalar(dtype, alpha)?;
-            made.alphas.insert(word, factor.clone());
-            factor
-        }
+    let dtype = dtype.ok_or_else(|| EditError::NoRule("mul".to_owned()))?;
+    let factor = if let Some(factor) = made.alphas.get(dtype.word().as_str()) {
+        factor.clone()
+    } else {
+        let factor = edit.scalar(dtype, alpha)?;
+        made.alphas.insert(dtype.word(), factor.clone());
+        factor
     };
     let product = edit.op("mul", &[("x", Binding::Value(value)), ("y", factor)])?;
     for slot in slots {

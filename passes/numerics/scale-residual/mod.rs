@@ -363,42 +363,32 @@ impl Scaler {
             layer => format!(" from layer {layer} on"),
         };
         let additions = many(plan.writes, "addition", "additions");
-        let mut what = format!("the stream of {additions}{from} times {alpha}");
         let mut parts = Vec::new();
         if plan.constants() > 0 {
-            parts.push(format!(
-                "in {}",
-                many(plan.constants(), "constant", "constants")
-            ));
+            let constants = many(plan.constants(), "constant", "constants");
+            parts.push(format!("in {constants}"));
         }
         if plan.products() > 0 {
-            parts.push(format!(
-                "by {}",
-                many(plan.products(), "new product", "new products")
-            ));
+            let products = many(plan.products(), "new product", "new products");
+            parts.push(format!("by {products}"));
         }
         if plan.epsilons() > 0 {
             let epsilons = many(plan.epsilons(), "epsilon or floor", "epsilons and floors");
             parts.push(format!("{epsilons} of norms follow"));
         }
-        if !parts.is_empty() {
-            what += ": ";
-            what += &parts.join(", ");
-        }
-        if let Some(peak) = body
-            .stream
-            .values()
-            .filter_map(|v| body.block.range(v))
-            .map(|r| r.peak)
-            .reduce(f64::max)
-        {
-            what += &format!("; it peaked at {}", short(peak));
-        }
-        if plan.subnormal > 0 {
+        let peaks = body.stream.values().filter_map(|v| body.block.range(v));
+        let peak = peaks.map(|range| range.peak).reduce(f64::max);
+        let peak = peak.map(|peak| format!("; it peaked at {}", short(peak)));
+        let subnormal = (plan.subnormal > 0).then(|| {
             let count = many(plan.subnormal, "epsilon is", "epsilons are");
-            what += &format!("; {count} subnormal in fp16, and the opset has no other place");
-        }
-        what
+            format!("; {count} subnormal in fp16, for want of another place")
+        });
+        format!(
+            "the stream of {additions}{from} times {alpha}: {}{}{}",
+            parts.join(", "),
+            peak.unwrap_or_default(),
+            subnormal.unwrap_or_default()
+        )
     }
 }
 

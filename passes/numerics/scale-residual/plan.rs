@@ -340,10 +340,7 @@ impl Planner<'_, '_> {
             let mut slots = self.slots(value);
             slots.retain(|slot| {
                 !others.contains(&slot.node)
-                    && !self
-                        .copies
-                        .get(&ValueId::first(slot.node))
-                        .is_some_and(|at| *at == self.request.first)
+                    && self.copies.get(&ValueId::first(slot.node)) != Some(&self.request.first)
             });
             if !slots.is_empty() {
                 self.plan.changes.push(Change::Product { value, slots });

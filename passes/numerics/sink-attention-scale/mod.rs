@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use half::f16;
 
+use crate::analysis::range;
+use crate::eval::ranges::PRODUCT_MAX;
 use crate::ir::{Binding, DType, NodeId, Operation, ValueId, ValueType};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
 use crate::pass::{
-    Attempt, Block, Evidence, Exactness, Family, Matcher, Meta, Pass, Rule, Severity, Target,
+    Attempt, Block, Evidence, Exactness, Family, Found, Matcher, Meta, Pass, Rule, Severity, Target,
 };
 
 /// The pass.
@@ -87,14 +89,27 @@ impl Matcher for Scale {
                     "divided"
                 };
                 attempt.on_match(|| {
-                    UNSCALED_LOGITS.found(format!(
-                        "a product in fp16 is {verb} by {} after it",
-                        number as f32
-                    ))
+                    let what = format!("a product in fp16 is {verb} by {} after it", number as f32);
+                    finding(what, range::measured(block, scores.product))
                 })
             }
             None => Attempt::NoMatch,
         }
+    }
+}
+
+/// What the linter says of a product, of which this peak was measured.
+fn finding(what: String, peak: Option<f64>) -> Found {
+    match peak {
+        None => UNSCALED_LOGITS.found(what),
+        Some(peak) if peak >= PRODUCT_MAX => UNSCALED_LOGITS
+            .found(format!(
+                "{what}; it was measured up to {peak:.0}, and is reported to be infinite from 32752 on"
+            ))
+            .severity(Severity::Error),
+        Some(peak) => UNSCALED_LOGITS.found(format!(
+            "{what}; it was measured up to {peak:.1}, below 32752"
+        )),
     }
 }
 

@@ -1,5 +1,7 @@
 //! stable-logsumexp: the logarithm of a sum of exponentials is computed around the greatest element.
 
+use crate::analysis::range;
+use crate::eval::ranges::HALF_MAX;
 use crate::ir::{Binding, DType, NodeId, Operation, TensorType, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{OptionError, OptionMap};
@@ -73,14 +75,33 @@ impl Matcher for LogSumExp {
         attempt.on_match(|| {
             let dtype = block.dtype(ValueId::first(node));
             let word = dtype.map_or_else(String::new, DType::word);
-            let found = LOGSUMEXP.found(format!("a sum of exponentials of {word}"));
-            if dtype == Some(DType::Float16) {
+            let seen = fits(block, op, node);
+            let measured = seen.map_or_else(String::new, |peak| {
+                format!("; x was measured up to {peak:.2}, where the sum fits")
+            });
+            let found = LOGSUMEXP.found(format!("a sum of exponentials of {word}{measured}"));
+            if dtype == Some(DType::Float16) && seen.is_none() {
                 found
             } else {
                 found.severity(Severity::Info)
             }
         })
     }
+}
+
+/// The measured peak of what is exponentiated, if a sum of so many exponentials is finite in fp16.
+fn fits(block: &Block<'_>, op: &Operation, node: NodeId) -> Option<f64> {
+    let x = match op.op_type() {
+        "log" => {
+            let sum = block.producer_of_type(op.value("x")?, "reduce_sum")?;
+            block.producer_of_type(sum.value("x")?, "exp")?.value("x")?
+        }
+        _ => op.value("x")?,
+    };
+    let elements = |value: ValueId| block.tensor(value)?.elements();
+    let terms = elements(x)?.checked_div(elements(ValueId::first(node))?)?;
+    let peak = range::measured(block, x)?;
+    (peak + (terms as f64).ln() < HALF_MAX.ln()).then_some(peak)
 }
 
 /// `log(reduce_sum(exp(x)))`.

@@ -96,15 +96,19 @@ impl Matcher for Softplus {
 
 /// Whether the operand is known to be nowhere so large that the result is wrong.
 fn is_cut_off(block: &Block<'_>, op: &Operation) -> bool {
-    let x = match op.op_type() {
+    operand(block, op).is_some_and(|x| range::near(block, x, NEAR).high <= LARGEST_RIGHT)
+}
+
+/// The x of a softplus without factors.
+fn operand(block: &Block<'_>, op: &Operation) -> Option<ValueId> {
+    match op.op_type() {
         "softplus" => op.value("x"),
         "log" => op
             .value("x")
             .and_then(|sum| exponential(block, sum))
             .and_then(|(exponential, _)| block.op(exponential.node)?.value("x")),
         _ => None,
-    };
-    x.is_some_and(|x| range::near(block, x, NEAR).high <= LARGEST_RIGHT)
+    }
 }
 
 /// What the linter says of a softplus.
@@ -115,18 +119,26 @@ fn finding(block: &Block<'_>, op: &Operation, node: NodeId) -> Found {
     };
     let result = ValueId::first(node);
     let dtype = block.dtype(result).map_or_else(String::new, DType::word);
-    if is_in_mish(block, result) {
+    let peak = operand(block, op)
+        .and_then(|x| range::measured(block, x))
+        .filter(|peak| *peak <= LARGEST_RIGHT);
+    let seen = peak.map_or_else(String::new, |peak| {
+        format!("; x was measured up to {peak:.2}, where it is right")
+    });
+    let is_in_mish = is_in_mish(block, result);
+    let found = if is_in_mish {
         MISH.found(format!(
-            "x * tanh(softplus(x)) of {dtype}, the softplus as `{spelling}`"
+            "x * tanh(softplus(x)) of {dtype}, the softplus as `{spelling}`{seen}"
         ))
     } else {
-        let found = SOFTPLUS.found(format!("`{spelling}` of {dtype}"));
-        if block.dtype(result) == Some(DType::Float16) {
-            found
-        } else {
-            // fp32 does not run on the Neural Engine, and exp(x) is finite up to 88.
-            found.severity(Severity::Info)
-        }
+        SOFTPLUS.found(format!("`{spelling}` of {dtype}{seen}"))
+    };
+    // fp32 does not run on the Neural Engine, and exp(x) is finite up to 88.
+    let is_single = !is_in_mish && block.dtype(result) != Some(DType::Float16);
+    if peak.is_some() || is_single {
+        found.severity(Severity::Info)
+    } else {
+        found
     }
 }
 
