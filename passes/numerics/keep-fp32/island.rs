@@ -44,6 +44,9 @@ pub(super) fn fitness(block: &Block<'_>, node: NodeId) -> Fitness {
     if op_type.starts_with("constexpr_") {
         return Fitness::Unfit("it unpacks weights".to_owned());
     }
+    if op_type == "shape" {
+        return Fitness::Idle("it does not look at the numbers");
+    }
     if !op.blocks().is_empty() {
         return Fitness::Unfit("it has blocks of its own".to_owned());
     }
@@ -61,6 +64,9 @@ pub(super) fn fitness(block: &Block<'_>, node: NodeId) -> Fitness {
         return Fitness::Unfit("a state keeps its element type".to_owned());
     }
     let is_half = |ty: Option<&ValueType>| ty.is_some_and(|ty| dtype(ty) == Some(DType::Float16));
+    if variant.parameters.iter().any(|p| p.kind == Kind::List) {
+        return Fitness::Unfit("a list keeps its element type".to_owned());
+    }
     let from_half = bindings(op).any(|(_, binding)| is_half(binding_type(block.graph, binding)));
     let to_half = op.results().iter().any(|r| is_half(r.ty.as_ref()));
     if is_upcast(op) || !(from_half || to_half) {

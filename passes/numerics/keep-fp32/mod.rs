@@ -5,11 +5,14 @@ mod island;
 mod measure;
 mod search;
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+
 use serde::{Deserialize, Serialize};
 
 use crate::eval::Precision;
 use crate::eval::bisect::MOVES;
-use crate::ir::{Body, DType, Function, Graph, NodeId, Operation, ValueId};
+use crate::ir::{Binding, Body, DType, Function, Graph, NodeId, Operation, ValueId};
 use crate::ops::Opset;
 use crate::ops::registry::{self, Effect};
 use crate::pass::options::{self, OptionError, OptionMap};
@@ -296,11 +299,12 @@ impl Given {
         known: &mut [bool],
         attempts: &mut Vec<WholeAttempt>,
     ) {
-        let mut set: Vec<NodeId> = Vec::new();
+        let mut set: HashSet<NodeId> = HashSet::new();
+        let order = in_order(block.graph);
         for (item, known) in self.items.iter().zip(known) {
             let mut idle = None;
             let mut done = false;
-            for node in in_order(block.graph) {
+            for &node in &order {
                 let Some(op) = block.op(node) else { continue };
                 let mut inner = op.blocks().iter();
                 if let Some(inner) = inner.find_map(|graph| called_inside(graph, item)) {
@@ -318,9 +322,8 @@ impl Given {
                 let label = block.label(node);
                 let place = [name, label.as_str(), op.op_type()];
                 match fitness(block, node) {
-                    Fitness::Fit if set.contains(&node) => done = true,
                     Fitness::Fit => {
-                        set.push(node);
+                        set.insert(node);
                         done = true;
                     }
                     Fitness::Idle(_) if is_ours(block.graph, node) => done = true,
@@ -339,10 +342,7 @@ impl Given {
         if set.is_empty() {
             return;
         }
-        set = in_order(block.graph)
-            .into_iter()
-            .filter(|node| set.contains(node))
-            .collect();
+        let set: Vec<NodeId> = order.into_iter().filter(|n| set.contains(n)).collect();
         match Plan::new(block, body, &set) {
             Ok(plan) if plan.made.is_change() => {
                 attempts.push(plan.attempt(block, name, opset, ""));
@@ -478,8 +478,8 @@ impl Fewest {
         let Some(found) = found else {
             return Err(self.hopeless(before, all, failure, candidates.len()));
         };
-        let mut set: Vec<NodeId> = found.iter().map(|index| candidates[*index]).collect();
-        set.sort_by_key(|node| order.iter().position(|other| other == node));
+        let set: HashSet<NodeId> = found.iter().map(|index| candidates[*index]).collect();
+        let set: Vec<NodeId> = order.into_iter().filter(|n| set.contains(n)).collect();
         let plan = Plan::new(&block, body, &set)?;
         let after = measure.error(plan.body.clone())?;
         let more = format!(
@@ -546,7 +546,9 @@ impl Fewest {
                 let op = block.op(**node);
                 op.is_some_and(|op| op.results().iter().any(|result| result.name == *name))
             };
-            if let Some(node) = fit.iter().find(is_called) {
+            if let Some(node) = fit.iter().find(is_called)
+                && !candidates.contains(node)
+            {
                 candidates.push(*node);
             }
         }
@@ -555,7 +557,7 @@ impl Fewest {
             let Some(op) = block.op(node) else { continue };
             let mut read = op.arguments().iter().flat_map(|a| &a.bindings);
             let reads_one = read.any(|binding| {
-                matches!(binding, crate::ir::Binding::Value(v)
+                matches!(binding, Binding::Value(v)
                     if candidates.contains(&v.node) && block.dtype(*v) == Some(DType::Float16))
             });
             if MOVES.contains(&op.op_type()) && reads_one && !candidates.contains(&node) {
@@ -568,15 +570,13 @@ impl Fewest {
 
 /// The candidates of each type of operation, those that cost most and those that are most first.
 fn groups(block: &Block<'_>, candidates: &[NodeId]) -> Vec<Vec<usize>> {
-    let mut types: std::collections::BTreeMap<&str, Vec<usize>> = std::collections::BTreeMap::new();
+    let mut types: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, node) in candidates.iter().enumerate() {
         if let Some(op) = block.op(*node) {
             types.entry(op.op_type()).or_default().push(index);
         }
     }
     let mut groups: Vec<(&str, Vec<usize>)> = types.into_iter().collect();
-    groups.sort_by_key(|(op_type, members)| {
-        (!HEAVY.contains(op_type), std::cmp::Reverse(members.len()))
-    });
+    groups.sort_by_key(|(op_type, members)| (!HEAVY.contains(op_type), Reverse(members.len())));
     groups.into_iter().map(|(_, members)| members).collect()
 }

@@ -53,8 +53,8 @@ impl<'t> Search<'t> {
         passes
     }
 
-    /// A small set that passes, if all elements together do. `groups` are elements that are likely to
-    /// be superfluous together.
+    /// A small set that passes, if all elements together do. `groups` are sorted elements that are
+    /// likely to be superfluous together.
     pub(super) fn smallest(&mut self, groups: &[Vec<usize>]) -> Option<Vec<usize>> {
         let all: Vec<usize> = (0..self.n).collect();
         if !self.passes(&all) {
@@ -62,7 +62,7 @@ impl<'t> Search<'t> {
         }
         let mut set = self.interval();
         for group in groups {
-            let rest: Vec<usize> = without(&set, |element| group.contains(&element));
+            let rest = without(&set, |element| group.binary_search(&element).is_ok());
             if rest.len() < set.len() && self.passes(&rest) {
                 set = rest;
             }
