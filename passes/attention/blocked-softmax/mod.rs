@@ -29,8 +29,9 @@ static META: Meta = Meta {
     page: include_str!("README.md"),
 };
 
-/// The greatest block: a sum of so many numbers up to 1 is finite in fp16.
-const GREATEST: u64 = 1 << 15;
+/// The greatest block: a product that sums so many numbers up to 1 stays below the 32 752 from which on it is
+/// reported to be infinite, and a weight that so many keys share is a normal fp16 number, 2^-14.
+const GREATEST: u64 = 1 << 14;
 
 /// A program with more blocks than this is of use to nobody.
 const MOST_BLOCKS: u64 = 256;

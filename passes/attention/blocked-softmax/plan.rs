@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! s = scores of the block             m = max(s), at least the lowest finite number
-//! p = exp(s − m)                      d = sum(p)
+//! p = exp(s − m)                      d = sum(p), in fp16 as p · (1, 1, …)
 //! y = (p / max(d, 1/2)) · v           never larger than v
 //! M = max over blocks of m            t = d · exp(m − M)
 //! result = Σ over blocks of y · (t / Σ t)
@@ -15,7 +15,10 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::attention::{Attention, Chain, Factor, Step};
-use crate::ir::{Binding, DType, Dim, NodeId, Operation, TensorData, TensorType, Value, ValueId};
+use crate::ir::{
+    Binding, Content, DType, Dim, Immediate, NewBlob, NodeId, Operation, TensorData, TensorType,
+    Value, ValueId, ValueType,
+};
 use crate::pass::{Block, Edit, EditError, Missed};
 
 /// What is written.
@@ -152,10 +155,17 @@ impl Plan {
             })
             .collect();
         let mut blocks = Vec::new();
+        let mut ones: Option<(u64, Binding)> = None;
         let mut begin = 0;
         while begin < self.keys {
             let end = begin.saturating_add(self.size).min(self.keys);
-            blocks.push(self.block(edit, &whole, begin, end)?);
+            if self.types[0] == DType::Float16
+                && ones.as_ref().map(|ones| ones.0) != Some(end - begin)
+            {
+                ones = Some((end - begin, edit.constant(column_of_ones(end - begin))));
+            }
+            let ones = ones.as_ref().map(|ones| &ones.1);
+            blocks.push(self.block(edit, &whole, ones, [begin, end])?);
             begin = end;
         }
         self.join(edit, &blocks)
@@ -165,8 +175,8 @@ impl Plan {
         &self,
         edit: &mut Edit<'_>,
         whole: &[Binding],
-        begin: u64,
-        end: u64,
+        ones: Option<&Binding>,
+        [begin, end]: [u64; 2],
     ) -> Result<Written, EditError> {
         let mut parts = Vec::with_capacity(self.sources.len());
         for (source, x) in self.sources.iter().zip(whole) {
@@ -188,7 +198,10 @@ impl Plan {
         let greatest = binary(edit, "maximum", &greatest, &lowest)?;
         let powers = binary(edit, "sub", &scores, &greatest)?;
         let powers = Binding::Value(edit.op("exp", &[("x", powers)])?);
-        let sum = over_keys(edit, "reduce_sum", &powers)?;
+        let sum = match ones {
+            Some(ones) => binary(edit, "matmul", &powers, ones)?,
+            None => over_keys(edit, "reduce_sum", &powers)?,
+        };
         let half = edit.scalar(dtype, 0.5)?;
         let divisor = binary(edit, "maximum", &sum, &half)?;
         let mut weights = binary(edit, "real_div", &powers, &divisor)?;
@@ -215,8 +228,8 @@ impl Plan {
         }
         let greatest = greatest.unwrap_or(Binding::Absent);
         // Sums of more numbers than fp16 counts: each is made smaller by a power of two.
-        let smaller = if dtype == DType::Float16 && self.keys > super::GREATEST {
-            let parts = self.keys.div_ceil(super::GREATEST).next_power_of_two();
+        let smaller = if dtype == DType::Float16 && self.keys > COUNTED {
+            let parts = self.keys.div_ceil(COUNTED).next_power_of_two();
             Some(edit.scalar(dtype, 1.0 / parts as f64)?)
         } else {
             None
@@ -269,6 +282,37 @@ fn binary(
     let arguments = [("x", x.clone()), ("y", y.clone())];
     edit.op(op_type, &arguments).map(Binding::Value)
 }
+
+/// So many ones of fp16, one below the other. A product with it is a sum that is kept wider than fp16,
+/// where `reduce_sum` of ones is reported to stop at 2048.
+fn column_of_ones(count: u64) -> Value {
+    let bytes: Vec<u8> = std::iter::repeat_n(half::f16::ONE.to_le_bytes(), count as usize)
+        .flatten()
+        .collect();
+    let content = if count > LARGEST_IMMEDIATE {
+        Content::New(NewBlob {
+            dtype: DType::Float16,
+            elements: count,
+            bytes: bytes.into(),
+        })
+    } else {
+        Content::Immediate(Immediate::Tensor(TensorData::Bytes(bytes)))
+    };
+    Value {
+        doc: String::new(),
+        ty: Some(ValueType::Tensor(TensorType::fixed(
+            DType::Float16,
+            &[count, 1],
+        ))),
+        content,
+    }
+}
+
+/// So many ones may be added in fp16.
+const COUNTED: u64 = 1 << 15;
+
+/// Constants with more elements go into the weight file.
+const LARGEST_IMMEDIATE: u64 = 1024;
 
 /// The lowest finite number of a type.
 fn lowest(dtype: DType) -> f64 {
