@@ -656,7 +656,10 @@ fn models_that_only_precision_cures_come_within_the_tolerance() {
         );
         let tolerance = 1e-3;
         assert!(before > tolerance, "{}: {before}", broken.package);
-        let options = format!("{{precision={},runs=40}}", broken.precision.word());
+        let options = format!(
+            "{{precision={},runs=40,tolerance={tolerance}}}",
+            broken.precision.word()
+        );
         let samples = vec![vec![broken.inputs.clone()]];
         let (after, outcome) = keep(program, blobs, &options, samples);
         let (found, remark) = size(&outcome);
