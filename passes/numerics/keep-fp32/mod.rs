@@ -447,13 +447,13 @@ impl Fewest {
         let before = measure.error(body.clone())?;
         let tolerance = self.options.tolerance;
         if before.0 <= tolerance {
-            return match is_done {
-                true => Ok(None),
-                false => Err(format!(
-                    "the error in {} is {before}, within the tolerance of {tolerance:e}",
-                    self.word()
-                )),
-            };
+            if is_done {
+                return Ok(None);
+            }
+            return Err(format!(
+                "the error in {} is {before}, within the tolerance of {tolerance:e}",
+                self.word()
+            ));
         }
         let mut runs = 0;
         let mut failure = None;
