@@ -1,7 +1,13 @@
 //! What `keep-fp32` finds: on small programs next to the smallest set that there is, by trying all sets,
 //! and on models of the corpus that go wrong in fp16 (if `MILWRIGHT_CORPUS` says where that is).
 
+#![expect(
+    clippy::print_stdout,
+    reason = "what was found is shown with --nocapture"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -135,10 +141,8 @@ impl Small {
             // The shape is that of the first word's end, `name[2, 8] = …`.
             let (left, right) = line.split_once('=').expect("name[shape] = op(…)");
             let (name, shape) = left.trim().split_once('[').expect("a shape");
-            body.push_str(&format!(
-                "        tensor<fp16, [{shape}> {name} = {};\n",
-                right.trim()
-            ));
+            let right = right.trim();
+            writeln!(body, "        tensor<fp16, [{shape}> {name} = {right};").expect("a text");
         }
         let source = format!(
             "program(1.3)\n{{\n    func main<ios18>({parameters}) {{\n{body}    }} -> ({output});\n}}\n"
@@ -656,7 +660,10 @@ fn models_that_only_precision_cures_come_within_the_tolerance() {
         );
         let tolerance = 1e-3;
         assert!(before > tolerance, "{}: {before}", broken.package);
-        let options = format!("{{precision={},runs=40}}", broken.precision.word());
+        let options = format!(
+            "{{precision={},runs=40,tolerance={tolerance}}}",
+            broken.precision.word()
+        );
         let samples = vec![vec![broken.inputs.clone()]];
         let (after, outcome) = keep(program, blobs, &options, samples);
         let (found, remark) = size(&outcome);

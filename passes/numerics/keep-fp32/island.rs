@@ -101,11 +101,14 @@ pub(super) fn fitness(block: &Block<'_>, node: NodeId) -> Fitness {
     }
 }
 
+/// An operand as it would be: its type, and its value if it is a constant that stays as it is.
+type Widened<'a> = (ValueType, Option<&'a Value>);
+
 /// The types of an operation's results when its fp16 operands are fp32.
 fn widened_types(block: &Block<'_>, op: &Operation) -> Result<Vec<ValueType>, String> {
     let opset = block.opset.ok_or("the opset is not known")?;
     let mut is_packed = false;
-    let mut operands: Vec<(&str, Vec<(ValueType, Option<&Value>)>)> = Vec::new();
+    let mut operands: Vec<(&str, Vec<Widened<'_>>)> = Vec::new();
     for argument in op.arguments() {
         let mut own = Vec::new();
         for binding in &argument.bindings {
@@ -207,13 +210,6 @@ fn widened(ty: &ValueType) -> ValueType {
 pub(super) fn islands(graph: &Graph, set: &[NodeId]) -> usize {
     let members: HashMap<NodeId, usize> = set.iter().enumerate().map(|(i, n)| (*n, i)).collect();
     let mut group: Vec<usize> = (0..set.len()).collect();
-    fn root(group: &mut [usize], mut at: usize) -> usize {
-        while group[at] != at {
-            group[at] = group[group[at]];
-            at = group[at];
-        }
-        at
-    }
     let mut count = set.len();
     for (index, node) in set.iter().enumerate() {
         let Some(op) = graph.op(*node) else { continue };
@@ -232,6 +228,15 @@ pub(super) fn islands(graph: &Graph, set: &[NodeId]) -> usize {
         }
     }
     count
+}
+
+/// The member that stands for the group of a member.
+fn root(group: &mut [usize], mut at: usize) -> usize {
+    while group[at] != at {
+        group[at] = group[group[at]];
+        at = group[at];
+    }
+    at
 }
 
 /// What a rewrite did.
@@ -292,7 +297,7 @@ impl Widening {
             return Ok(());
         };
         let first = ValueId::first(node);
-        if op.op_type() == "cast" && self.is(edit, first, DType::Float16) {
+        if op.op_type() == "cast" && is_typed(edit, first, DType::Float16) {
             return self.cast(edit, &op, first);
         }
         let mut arguments = BTreeMap::new();
@@ -319,15 +324,11 @@ impl Widening {
         Ok(())
     }
 
-    fn is(&self, edit: &Edit<'_>, value: ValueId, of: DType) -> bool {
-        edit.graph().ty(value).and_then(dtype) == Some(of)
-    }
-
     /// A cast to fp16 that is not to round: what it casts, if that is a float, else the cast to fp32.
     fn cast(&mut self, edit: &mut Edit<'_>, op: &Operation, old: ValueId) -> Result<(), EditError> {
         let source = match op.binding("x") {
-            Some(Binding::Value(x)) if self.is(edit, *x, DType::Float32) => Some(*x),
-            Some(binding @ Binding::Value(x)) if self.is(edit, *x, DType::Float16) => {
+            Some(Binding::Value(x)) if is_typed(edit, *x, DType::Float32) => Some(*x),
+            Some(binding @ Binding::Value(x)) if is_typed(edit, *x, DType::Float16) => {
                 match self.operand(edit, op, "x", binding)? {
                     Binding::Value(wide) => Some(wide),
                     _ => None,
@@ -391,16 +392,13 @@ impl Widening {
                 || must_be_constant
                 || parameter == "weight"
         };
-        let wide = match constant.filter(is_copied) {
-            Some(constant) => {
-                let copy = widened_value(edit, &constant)?;
-                edit.constant(copy)
-            }
-            None => {
-                self.made.casts += 1;
-                let ty = edit.graph().ty(value).map(widened);
-                Binding::Value(self.new_cast(edit, binding.clone(), DType::Float32, ty)?)
-            }
+        let wide = if let Some(constant) = constant.filter(is_copied) {
+            let copy = widened_value(edit, &constant)?;
+            edit.constant(copy)
+        } else {
+            self.made.casts += 1;
+            let ty = edit.graph().ty(value).map(widened);
+            Binding::Value(self.new_cast(edit, binding.clone(), DType::Float32, ty)?)
         };
         if let Binding::Value(wide) = wide {
             self.wide.insert(value, wide);
@@ -439,13 +437,12 @@ impl Widening {
         to: DType,
         ty: Option<ValueType>,
     ) -> Result<ValueId, EditError> {
-        let word = match self.words.get(&to) {
-            Some(word) => word.clone(),
-            None => {
-                let word = edit.constant(Value::string(to.word()));
-                self.words.insert(to, word.clone());
-                word
-            }
+        let word = if let Some(word) = self.words.get(&to) {
+            word.clone()
+        } else {
+            let word = edit.constant(Value::string(to.word()));
+            self.words.insert(to, word.clone());
+            word
         };
         let cast = edit.op("cast", &[("x", x), ("dtype", word)])?;
         if let Some(ty) = ty {
@@ -481,6 +478,10 @@ impl Widening {
     fn is_inside(&self, site: &Use) -> bool {
         matches!(site.slot, Slot::Argument { .. }) && self.set.contains(&site.user)
     }
+}
+
+fn is_typed(edit: &Edit<'_>, value: ValueId, of: DType) -> bool {
+    edit.graph().ty(value).and_then(dtype) == Some(of)
 }
 
 fn widened_if_half(ty: &ValueType) -> ValueType {

@@ -70,6 +70,12 @@ impl<'w> Measure<'w> {
         measure.reference = measure
             .run(body.clone(), Precision::Fp32)
             .map_err(|error| format!("it does not run in fp32: {error}"))?;
+        let mut arrays = measure.reference.iter().flatten().flatten();
+        if let Some((lost, _)) = arrays.find(|(_, array)| is_lost(array)) {
+            return Err(format!(
+                "in fp32 `{lost}` has no finite number on these inputs, so that no error can be measured"
+            ));
+        }
         Ok(measure)
     }
 
@@ -143,6 +149,15 @@ fn inputs(
         inputs.insert(input.name.clone(), tensor);
     }
     Ok(inputs)
+}
+
+/// Whether an array has numbers and none of them is finite.
+fn is_lost(array: &Tensor) -> bool {
+    let is_float = array.dtype().is_float() && !array.is_empty();
+    is_float
+        && array
+            .to_f64()
+            .is_ok_and(|numbers| !numbers.iter().any(|n| n.is_finite()))
 }
 
 fn distance(reference: &Tensor, low: &Tensor) -> f64 {

@@ -265,7 +265,7 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % below
         };
-        (0..1 + next(4))
+        (0..=next(4))
             .map(|_| {
                 let size = 1 + next(most);
                 let mut set: Vec<usize> = (0..size).map(|_| next(n)).collect();
