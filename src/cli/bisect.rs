@@ -150,6 +150,7 @@ impl Search<'_> {
             inputs: self.args.inputs.as_deref(),
             function: self.args.function.as_deref(),
             seed: self.args.seed,
+            lets_repair: false,
         };
         let weights = self.file.weights();
         let sides = [&self.file.model, model].map(|model| Side { model, weights });

@@ -95,6 +95,7 @@ fn verify(
         inputs: args.inputs.as_deref(),
         function: None,
         seed: 0,
+        lets_repair: true,
     };
     let weights = file.weights();
     let sides = [original, &file.model].map(|model| Side { model, weights });

@@ -301,6 +301,9 @@ pub(super) struct Judge<'j> {
     pub(super) inputs: Option<&'j Path>,
     pub(super) function: Option<&'j str>,
     pub(super) seed: u64,
+    /// Whether a model that goes wrong in lower precision is compared in fp32 with what does not any
+    /// more.
+    pub(super) lets_repair: bool,
 }
 
 /// What came of it.
@@ -338,7 +341,8 @@ impl Judge<'_> {
             criterion: words(criterion),
             failed,
         };
-        let may_repair = precision != PrecisionArg::Fp32 && criterion != Criterion::Exact;
+        let may_repair =
+            self.lets_repair && precision != PrecisionArg::Fp32 && criterion != Criterion::Exact;
         if may_repair && !judgement.is_equivalent() {
             // A model that overflows is no reference for one that does not any more.
             let precisions = [PrecisionArg::Fp32, precision];

@@ -228,6 +228,19 @@ impl Meter {
     }
 }
 
+impl Meter {
+    /// Measures what a function of one program is given.
+    pub fn given(&mut self, runner: &Runner<'_>, inputs: &BTreeMap<String, Tensor>) {
+        let [stage] = runner.stages() else { return };
+        let ranges = self.ranges.function_mut(&stage.name, &stage.function);
+        for (name, tensor) in inputs {
+            if let Some(range) = Range::of(tensor, HALF_MAX) {
+                ranges.add(name, &range);
+            }
+        }
+    }
+}
+
 impl Observer for Meter {
     fn computed(&mut self, graph: &Graph, _: NodeId, op: &Operation, results: &[Datum]) {
         let address = std::ptr::from_ref(graph) as usize;

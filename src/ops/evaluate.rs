@@ -209,6 +209,14 @@ pub fn has_evaluation(op_type: &str) -> bool {
 }
 
 impl Call<'_> {
+    /// The magnitude from which on sums of products become infinite: a limit of fp16 results.
+    pub fn accumulator_limit(&self) -> Option<f32> {
+        let ty = self.results.first().and_then(|result| result.ty.as_ref());
+        let dtype = ty.and_then(|ty| ty.as_tensor()).map(|ty| ty.dtype);
+        let is_half = dtype.is_none_or(|dtype| self.numerics.is_half(dtype));
+        self.numerics.accumulator_limit.filter(|_| is_half)
+    }
+
     /// The argument of a parameter, if it is given.
     pub fn argument(&self, parameter: &str) -> Option<&Datum> {
         self.arguments.get(parameter)?.first()

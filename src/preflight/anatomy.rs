@@ -54,7 +54,7 @@ impl Class {
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// The type of the operation that makes it.
+    /// The type of the operation that makes it; `input` for an input.
     pub op_type: String,
     /// What it is there for.
     pub class: Class,
@@ -111,6 +111,16 @@ impl Anatomy {
                 }
             };
             anatomy.layers = layers.iter().map(layer).collect();
+        }
+        for input in body.graph.inputs() {
+            let (class, layer) = roles.of(*input, false);
+            anatomy.members.push(Member {
+                name: body.graph.name(ValueId::first(*input)).to_owned(),
+                op_type: "input".to_owned(),
+                class,
+                layer,
+                operands: Vec::new(),
+            });
         }
         anatomy.add(&block, &|node, is_constant| roles.of(node, is_constant));
         anatomy

@@ -67,6 +67,7 @@ impl Subject<'_> {
         for calls in samples {
             runner.reset()?;
             for inputs in calls {
+                meter.given(&runner, inputs);
                 let mut both = Both(&mut meter, observer);
                 let results = runner.call(inputs, &mut both)?;
                 let arrays = results.into_iter();

@@ -384,7 +384,12 @@ fn several_inputs_merge_to_the_worst_case() {
         inputs(&folder, "b.npz", [70_000.0, 0.5, 0.0, 0.0]),
     ];
     let (report, _) = preflight(args![path, "--inputs", files[0], files[1]]);
-    let value = &report["functions"][0]["values"][0];
+    let values = report["functions"][0]["values"].as_array().unwrap();
+    assert_eq!(
+        (&values[0]["name"], &values[0]["op_type"]),
+        (&"x".into(), &"input".into())
+    );
+    let value = &values[1];
     assert_eq!(
         (&value["name"], &value["elements"]),
         (&"y".into(), &8.into())

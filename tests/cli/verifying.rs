@@ -215,15 +215,17 @@ fn optimize_verifies_what_it_made_and_reports_it() {
 #[test]
 fn optimize_writes_nothing_that_is_not_equivalent() {
     let folder = Folder::new();
-    // √x² overflows in fp16 where |x| does not.
-    let model = text(&folder, "m.mil", crate::bisecting::ROOT_OF_SQUARE);
-    let (out, report) = (folder.join("out.mil"), folder.join("report.json"));
+    // The stream of this one is in the thousands, and it is kept within 10.
+    let package = test_package("growing_stream");
+    let (out, report) = (folder.join("out.mlpackage"), folder.join("report.json"));
     let ran = run(args![
         "optimize",
-        model,
+        package,
         "-o",
         out,
-        "--verify=fp16",
+        "--passes",
+        "clamp-residual{value=10}",
+        "--verify",
         "--report",
         report,
         "--force"
@@ -237,8 +239,47 @@ fn optimize_writes_nothing_that_is_not_equivalent() {
         (&found["output"], &found["verified"]["equivalent"]),
         (&Value::Null, &false.into())
     );
-    // In fp32 nothing overflows.
-    done(args!["optimize", model, "-o", out, "--verify"]);
+    done(args![
+        "optimize",
+        package,
+        "-o",
+        out,
+        "--verify",
+        "--passes",
+        "dedup-consts"
+    ]);
+    assert!(out.exists());
+}
+
+#[test]
+fn a_model_that_goes_wrong_in_fp16_is_no_reference_for_what_cures_it() {
+    let folder = Folder::new();
+    // √x² overflows in fp16 where |x| does not.
+    let model = text(&folder, "m.mil", crate::bisecting::ROOT_OF_SQUARE);
+    let (out, report) = (folder.join("out.mil"), folder.join("report.json"));
+    let ran = done(args![
+        "optimize",
+        model,
+        "-o",
+        out,
+        "--verify=fp16",
+        "--report",
+        report
+    ]);
+    assert!(
+        ran.stderr
+            .contains("equivalent to the model in fp32, which is not so itself in fp16"),
+        "{}",
+        ran.stderr
+    );
+    let found: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    assert_eq!(
+        (
+            &found["verified"]["reference"],
+            &found["verified"]["precision"]
+        ),
+        (&"fp32".into(), &"fp16".into())
+    );
     assert!(out.exists());
 }
 

@@ -87,7 +87,7 @@ fn attention(call: &Call) -> Results {
                     row_stride: sizes.outer,
                 },
                 false,
-                call.numerics.accumulator_limit,
+                call.accumulator_limit(),
             );
         }
     };
@@ -107,7 +107,7 @@ fn weights(call: &Call, sizes: &Sizes, query: Matrix<'_>, key: &[f32], scores: &
             row_stride: sizes.source,
         },
         false,
-        call.numerics.accumulator_limit,
+        call.accumulator_limit(),
     );
     let root = (sizes.inner as f32).sqrt();
     for score in scores {

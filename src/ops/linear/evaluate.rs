@@ -56,7 +56,7 @@ fn linear(call: &Call) -> Results {
             }
         }
     }
-    let limit = call.numerics.accumulator_limit;
+    let limit = call.accumulator_limit();
     let block_rows = (BLOCK / inner.max(1)).max(1);
     for start in (0..outputs).step_by(block_rows) {
         let end = (start + block_rows).min(outputs);
@@ -174,7 +174,7 @@ fn product(call: &Call, x: &Factor, y: &Factor, dtype: DType) -> Results {
     }
     let left = x.tensor.as_floats().map_err(in_parameter("x"))?;
     let right = y.tensor.as_floats().map_err(in_parameter("y"))?;
-    let limit = call.numerics.accumulator_limit;
+    let limit = call.accumulator_limit();
     let mut result = vec![0f32; count];
     let multiply = |(index, out): (usize, &mut [f32])| {
         let mut out = Output {

@@ -82,7 +82,7 @@ impl<'a> Layer<'a> {
             hidden,
             gates,
             every_step: call.bool_or("output_sequence", false)?,
-            limit: call.numerics.accumulator_limit,
+            limit: call.accumulator_limit(),
         };
         let width = hidden.saturating_mul(gates);
         call.room_for(&[steps, batch, width])?;

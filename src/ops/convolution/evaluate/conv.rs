@@ -79,7 +79,7 @@ fn convolved(call: &Call, weights: &[f32], shape: &[usize]) -> Results {
         outputs: outputs / groups,
         plane: sizes.iter().product(),
         positions: geometry.windows(3).iter().product(),
-        limit: call.numerics.accumulator_limit,
+        limit: call.accumulator_limit(),
     };
     if !result.is_empty() && !elements.is_empty() && !weights.is_empty() {
         job.run(&elements, weights, groups, &mut result);

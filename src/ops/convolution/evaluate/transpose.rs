@@ -49,7 +49,7 @@ pub(super) fn conv_transpose(call: &Call) -> Results {
             geometry: &geometry,
             inputs: inputs / count,
             outputs: per_group,
-            limit: call.numerics.accumulator_limit,
+            limit: call.accumulator_limit(),
         };
         let inputs = job.inputs * sizes.iter().product::<usize>();
         let weight = job.inputs * job.outputs * geometry.kernel();
