@@ -78,7 +78,7 @@ fn of_text(statements: &str, x: [f32; 4]) -> (Value, i32) {
 fn inputs(folder: &Folder, name: &str, x: [f32; 4]) -> PathBuf {
     let path = folder.join(name);
     let tensor = Tensor::floats(DType::Float32, vec![1, 4], x.to_vec());
-    npz::write(&path, [("x", &tensor)].into_iter()).unwrap();
+    npz::write(&path, [("x", &tensor)]).unwrap();
     path
 }
 
@@ -427,12 +427,12 @@ fn inputs_that_do_not_fit_are_refused() {
     .unwrap();
     let wrong = folder.join("wrong.npz");
     let tensor = Tensor::floats(DType::Float32, vec![1, 5], vec![0.0; 5]);
-    npz::write(&wrong, [("x", &tensor)].into_iter()).unwrap();
+    npz::write(&wrong, [("x", &tensor)]).unwrap();
     refused(
         args!["preflight", path, "--inputs", wrong],
         &["wrong.npz", "`x`", "[1, 5]", "[1, 4]"],
     );
-    npz::write(&wrong, [("z", &tensor)].into_iter()).unwrap();
+    npz::write(&wrong, [("z", &tensor)]).unwrap();
     refused(
         args!["preflight", path, "--inputs", wrong],
         &["wrong.npz", "`x`", "missing"],
