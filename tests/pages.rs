@@ -155,7 +155,7 @@ fn the_program_on_every_page_becomes_what_the_page_says() {
         let source: String = blocks[0]
             .lines()
             .skip_while(|line| line.starts_with("//"))
-            .map(|line| format!("{line}\n"))
+            .flat_map(|line| [line, "\n"])
             .collect();
         let mut program = case.program.clone();
         let options = PrintOptions {

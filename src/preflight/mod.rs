@@ -19,7 +19,7 @@ mod stream;
 mod sweep;
 mod weights;
 
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::xxhash3_128::Hasher;
 
 pub use agreement::{Agreement, LEAST_SNR_DB};
 pub use anatomy::{Anatomy, Class, Layer, Member};
@@ -401,19 +401,19 @@ fn values(measured: &Measured<'_>) -> Vec<ValueReport> {
 }
 
 fn input_set(sample: &Sample) -> InputSet {
-    let mut hash = Xxh3::new();
+    let mut hash = Hasher::new();
     for call in &sample.calls {
         for (name, tensor) in call {
-            hash.update(name.as_bytes());
+            hash.write(name.as_bytes());
             for element in tensor.to_f64().unwrap_or_default() {
-                hash.update(&element.to_bits().to_le_bytes());
+                hash.write(&element.to_bits().to_le_bytes());
             }
         }
     }
     InputSet {
         source: sample.source.clone(),
         calls: sample.calls.len(),
-        hash: format!("{:032x}", hash.digest128()),
+        hash: format!("{:032x}", hash.finish_128()),
     }
 }
 

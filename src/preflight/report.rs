@@ -13,7 +13,7 @@ pub(super) const VERSION: u32 = 1;
 /// What a preflight found of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`VERSION`].
+    /// The version of the form, 1.
     pub version: u32,
     /// Who wrote it.
     pub tool: String,

@@ -1,6 +1,6 @@
 //! A number that tells one model from another: what is measured of a model holds for no other.
 
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::xxhash3_128::Hasher;
 
 use super::{ModelFile, blob_references};
 use crate::text::{Dialect, PrintOptions, program_text};
@@ -12,23 +12,23 @@ impl ModelFile {
     ///
     /// Reads all weights. Data that is missing counts as empty.
     pub fn fingerprint(&self) -> String {
-        let mut hash = Xxh3::new();
+        let mut hash = Hasher::new();
         let options = PrintOptions {
             dialect: Some(Dialect::Program13),
             inline_new: true,
             ..PrintOptions::default()
         };
         for part in self.model.programs() {
-            hash.update(part.stage.as_bytes());
+            hash.write(part.stage.as_bytes());
             match program_text(part.program, &options) {
-                Ok(text) => hash.update(text.as_bytes()),
-                Err(error) => hash.update(error.to_string().as_bytes()),
+                Ok(text) => hash.write(text.as_bytes()),
+                Err(error) => hash.write(error.to_string().as_bytes()),
             }
         }
         for blob in blob_references(&self.model) {
             let data = self.weights().blob(&blob.file, blob.offset);
-            hash.update(data.map_or(&[][..], |blob| blob.data));
+            hash.write(data.map_or(&[][..], |blob| blob.data));
         }
-        format!("{:032x}", hash.digest128())
+        format!("{:032x}", hash.finish_128())
     }
 }
