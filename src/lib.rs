@@ -91,12 +91,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | the command | [`cli`]: one file for each command |
+//! | fp16 preflight | [`preflight`]: what fp16 makes of a model, measured value by value, and what to do |
 //! | the linter | [`lint`]: runs the rules of passes and shows what they find |
 //! | passes | [`passes`]: one folder for each pass, and the list of them |
 //! | sight | [`analysis`]: what several passes need to see: norms, the residual stream, attention, masks, rotations, ranges, states |
 //! | the frame of passes | [`pass`]: the trait, rules, the matcher's view, the rewriter's view, the manager, pipelines, remarks · [`diff`]: what differs between two programs |
 //! | models as they are given | [`source`]: a model from a package, a bare file, a compiled model or text; packages from text |
-//! | running programs | [`eval`]: the interpreter, inputs and results in files, comparison |
+//! | running programs | [`eval`]: the interpreter, inputs and results in files, comparison, ranges of values |
 //! | meaning and form | [`ops`]: signatures, types and evaluation of all ops · [`text`]: MIL text · [`model`]: protobuf to program and back |
 //! | values | [`tensor`]: dense tensors |
 //! | the graph | [`ir`]: programs, graphs, values, types; the builder, the rewriter, the verifier |
