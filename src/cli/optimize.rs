@@ -47,8 +47,15 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<ExitCo
         inputs: args.inputs.as_slice(),
         seed: 0,
     };
+    let calibration = source.calibration(&pipeline, output)?;
+    let is_unused = calibration.ranges.is_empty() && calibration.samples.is_empty();
+    if args.inputs.is_some() && args.verify.is_none() && is_unused {
+        output.warning(
+            "--inputs is not used: no pass has to run the model, and --verify is not given",
+        );
+    }
     let settings = Settings {
-        calibration: source.calibration(&pipeline, output)?,
+        calibration,
         max_rewrites: args.max_rewrites,
         interface_changes: args.passes.interface_changes,
         ..Settings::default()

@@ -417,32 +417,28 @@ fn input_set(sample: &Sample) -> InputSet {
     }
 }
 
-/// The commands that cure the issues together, and what to know about them.
+/// The command that cures the issues together; for a program of fp32, which holds all that overflows, what
+/// to do first.
 fn recommendations(issues: &[Issue], path: &str, assumed_fp16: bool) -> Vec<String> {
+    if issues.is_empty() {
+        return Vec::new();
+    }
+    if assumed_fp16 {
+        return vec![
+            "the program is fp32, which holds all this; convert the source to fp16 and run preflight on \
+             what comes of it, then the passes"
+                .to_owned(),
+        ];
+    }
     let mut passes: Vec<&str> = Vec::new();
     for issue in issues {
-        if let Some(cure) = issue.cures.first()
-            && !passes.contains(&cure.as_str())
-        {
-            passes.push(cure);
-        }
-    }
-    if passes.is_empty() {
-        return Vec::new();
+        let cure = issue.cures.first().map(String::as_str);
+        passes.extend(cure.filter(|cure| !passes.contains(cure)));
     }
     // A norm must be safe before the stream that it reads is scaled to the edge of fp16.
     passes.sort_by_key(|pass| !pass.starts_with("safe-rmsnorm"));
-    let mut all = Vec::new();
-    if assumed_fp16 {
-        all.push(
-            "the program is fp32: rewrite it like this, then convert it, or convert it and rewrite \
-             that"
-                .to_owned(),
-        );
-    }
-    all.push(format!(
+    vec![format!(
         "milwright optimize {path} -o OUT.mlpackage --passes '{}' --verify=fp16",
         passes.join(",")
-    ));
-    all
+    )]
 }

@@ -556,6 +556,31 @@ fn a_report_serves_the_pass_and_the_linter_and_no_other_model() {
 }
 
 #[test]
+fn a_report_makes_a_rule_surer_either_way() {
+    let folder = Folder::new();
+    let path = folder.join("m.mil");
+    fs::write(&path, program(&norm("1e-5"))).unwrap();
+    let severity = |x: Option<f32>| {
+        let mut arguments = args!["lint", path, "--format", "json", "--fail-on", "never"];
+        if let Some(x) = x {
+            let (inputs, report) = (inputs(&folder, "x.npz", [x; 4]), folder.join("r.json"));
+            run(args!["preflight", path, "--inputs", inputs, "-o", report]);
+            arguments.extend(args!["--report", report]);
+        }
+        let document: Value = serde_json::from_str(&done(arguments).stdout).unwrap();
+        let findings = document["findings"].as_array().unwrap().iter();
+        let mut found = findings.filter(|finding| finding["id"] == "rmsnorm-overflow");
+        found.next().unwrap()["severity"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    // The square of 256 is the first that fp16 does not hold.
+    let found = [None, Some(3.0), Some(256.0)].map(severity);
+    assert_eq!(found, ["warning", "info", "error"]);
+}
+
+#[test]
 fn factors_that_are_none_are_refused() {
     let folder = Folder::new();
     let (path, _) = stream_model(&folder);
