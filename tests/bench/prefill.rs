@@ -3,7 +3,8 @@
 //! `cargo bench --bench prefill` makes the package with `tests/bench/generate.py` (it needs
 //! `MILWRIGHT_PYTHON`, a Python with coremltools), runs it in fp32, and times PyTorch on the same
 //! architecture (`MILWRIGHT_TORCH_PYTHON` names a Python with torch), in turn, on two threads. It
-//! prints medians, the ratio, and the peak of anonymous memory. Nothing is asserted.
+//! prints medians, the ratio, and the peak of anonymous memory; then how many runs a preflight of the same
+//! model is worth, and the peak with it. Nothing is asserted.
 
 #![expect(clippy::print_stdout, reason = "a bench reports to whoever runs it")]
 
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use milwright::eval::{Interpreter, Options, Precision, States, Unobserved};
 use milwright::ir::DType;
+use milwright::preflight::{Preflight, Report, Sample, Subject};
 use milwright::source::ModelFile;
 use milwright::tensor::Tensor;
 
@@ -71,6 +73,24 @@ fn main() {
     if let Some(peak) = peak_anonymous_memory() {
         println!("peak memory besides mapped files: {} MiB", peak >> 10);
     }
+    let start = Instant::now();
+    let report = preflight(&file, &inputs);
+    println!(
+        "preflight: {:.1} times one run, score {:.1}, {} values",
+        start.elapsed().as_secs_f64() / median(&mut own),
+        report.score,
+        report
+            .functions
+            .iter()
+            .map(|f| f.values.len())
+            .sum::<usize>()
+    );
+    if let Some(peak) = peak_anonymous_memory() {
+        println!(
+            "peak memory besides mapped files with it: {} MiB",
+            peak >> 10
+        );
+    }
     if theirs.is_empty() {
         println!("PyTorch: not measured; MILWRIGHT_TORCH_PYTHON names no Python with torch");
         return;
@@ -80,6 +100,26 @@ fn main() {
         "PyTorch, fp32: {theirs:.3} s, ratio {:.2}",
         median(&mut own) / theirs
     );
+}
+
+/// What `milwright preflight` does, the fingerprint with it.
+fn preflight(file: &ModelFile, inputs: &BTreeMap<String, Tensor>) -> Report {
+    let preflight = Preflight {
+        subject: Subject {
+            model: &file.model,
+            weights: file.weights(),
+            function: None,
+            seed: 0,
+        },
+        path: String::new(),
+        fingerprint: file.fingerprint(),
+        samples: vec![Sample {
+            source: "the inputs of the bench".to_owned(),
+            calls: vec![inputs.clone()],
+        }],
+        sweep: false,
+    };
+    preflight.run(&mut || ()).expect("the model runs")
 }
 
 fn inputs() -> BTreeMap<String, Tensor> {
