@@ -98,7 +98,7 @@ fn keep(
     let pipeline =
         Pipeline::parse(&format!("keep-fp32{options}"), passes::ALL).expect("a pipeline");
     let calibration = Calibration {
-        samples,
+        samples: BTreeMap::from([("main".to_owned(), samples)]),
         ..Calibration::default()
     };
     let settings = Settings {
@@ -243,7 +243,7 @@ fn a_report_of_bisect_restricts_the_search() {
         let mut after = program.clone();
         let settings = Settings {
             calibration: Arc::new(Calibration {
-                samples: vec![vec![small.inputs.clone()]],
+                samples: BTreeMap::from([("main".to_owned(), vec![vec![small.inputs.clone()]])]),
                 ..Calibration::default()
             }),
             ..Settings::default()

@@ -54,7 +54,7 @@ impl Source<'_> {
         }
         for function in self.functions() {
             let samples = self.samples(function.as_deref(), output)?;
-            let mut calls: Vec<_> = samples.into_iter().map(|sample| sample.calls).collect();
+            let calls: Vec<_> = samples.into_iter().map(|sample| sample.calls).collect();
             if measures {
                 let subject = Subject {
                     model: &self.file.model,
@@ -68,9 +68,18 @@ impl Source<'_> {
                 bar.finish_and_clear();
                 calibration.ranges.extend(measured);
             }
-            calibration.samples.append(&mut calls);
+            let name = self.name_of(function.as_deref())?;
+            calibration.samples.insert(name, calls);
         }
         Ok(Arc::new(calibration))
+    }
+
+    /// The name of a function that may be the one that the description names.
+    fn name_of(&self, function: Option<&str>) -> anyhow::Result<String> {
+        let options = evaluating::options(PrecisionArg::Fp32, self.seed);
+        let runner = evaluating::runner(self.file, function, &options)?;
+        let stage = runner.stages().first();
+        Ok(stage.map_or_else(String::new, |stage| stage.function.clone()))
     }
 
     /// The functions that are measured, `None` being the one that the description names: all, but

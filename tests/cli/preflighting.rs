@@ -581,6 +581,36 @@ fn a_report_makes_a_rule_surer_either_way() {
 }
 
 #[test]
+fn each_function_is_searched_on_inputs_of_its_own() {
+    let function = |name: &str, rows: usize| {
+        format!(
+            "func {name}<ios18>(tensor<fp16, [{rows}, 8]> x) {{
+                tensor<fp16, [{rows}, 8]> big = mul(x = x, y = fp16(1000.0));
+                tensor<fp16, [{rows}, 8]> squares = square(x = big)[name = string(\"squares\")];
+                tensor<fp16, [{rows}, 8]> y = sqrt(x = squares)[name = string(\"y\")];
+            }} -> (y);\n"
+        )
+    };
+    let text = function("long", 4) + &function("short", 1);
+    let folder = Folder::new();
+    let path = folder.join("m.mil");
+    fs::write(&path, format!("program(1.3) {{\n{text}}}")).unwrap();
+    let ran = done(args![
+        "optimize",
+        path,
+        "--dry-run",
+        "--passes",
+        "keep-fp32",
+        "--remarks",
+        "applied"
+    ]);
+    for name in ["long", "short"] {
+        let place = format!("keep-fp32: applied at {name}/squares");
+        assert!(ran.stderr.contains(&place), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn factors_that_are_none_are_refused() {
     let folder = Folder::new();
     let (path, _) = stream_model(&folder);

@@ -121,16 +121,25 @@ fn random(seed: u64, index: usize) -> f32 {
 ///
 /// # Errors
 /// If an input is no tensor.
-pub(crate) fn samples(program: &Program, number: u64) -> Result<Vec<Calls>, String> {
-    let functions = || program.functions.values();
-    let one = |seed| {
-        let mut inputs = BTreeMap::new();
-        for input in functions().flat_map(|function| &function.inputs) {
-            if !input.ty.as_ref().is_some_and(ValueType::is_state) {
-                inputs.insert(input.name.clone(), tensor(input, Sample::Random(seed))?);
+pub(crate) fn samples(
+    program: &Program,
+    number: u64,
+) -> Result<BTreeMap<String, Vec<Calls>>, String> {
+    let mut samples = BTreeMap::new();
+    for (name, function) in &program.functions {
+        let one = |seed| {
+            let mut inputs = BTreeMap::new();
+            for input in &function.inputs {
+                if !input.ty.as_ref().is_some_and(ValueType::is_state) {
+                    inputs.insert(input.name.clone(), tensor(input, Sample::Random(seed))?);
+                }
             }
+            Ok(vec![inputs])
+        };
+        let all: Vec<Calls> = (1..=number).map(one).collect::<Result<_, String>>()?;
+        if !all.is_empty() {
+            samples.insert(name.clone(), all);
         }
-        Ok(vec![inputs])
-    };
-    (1..=number).map(one).collect()
+    }
+    Ok(samples)
 }

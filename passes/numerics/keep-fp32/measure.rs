@@ -51,7 +51,7 @@ impl<'w> Measure<'w> {
     ) -> Result<Self, String> {
         let samples = whole
             .calibration
-            .samples
+            .samples_of(name)
             .iter()
             .map(|calls| calls.iter().map(|call| inputs(function, call)).collect())
             .collect::<Result<Vec<Calls>, String>>()?;

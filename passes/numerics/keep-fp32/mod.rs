@@ -428,7 +428,7 @@ impl Fewest {
                 None => Err("no operation of it computes in fp16".to_owned()),
             };
         }
-        if whole.calibration.samples.is_empty() {
+        if whole.calibration.samples_of(name).is_empty() {
             let why = "there are no inputs to run it on: give --inputs, or let the command line make \
                        some up";
             return Err(why.to_owned());
