@@ -13,6 +13,7 @@ pub mod range;
 pub mod repeat;
 pub mod residual;
 pub mod rotate;
+pub mod slicing;
 pub mod state;
 pub mod survey;
 pub mod update;

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::norm::{self, Found};
-use crate::ir::{Binding, NodeId, Operation, ValueId};
+use crate::ir::{NodeId, Operation, ValueId};
 use crate::pass::Block;
 
 /// Where a scaled stream should peak. Source: ANEMLL, docs/FP16_SCALING.md (target_max, 50 000).
@@ -308,7 +308,9 @@ impl Stream {
         for node in order.iter() {
             let Some(op) = block.op(*node) else { continue };
             let is_computed = op.op_type() == "read_state"
-                || operands(op).any(|value| computed.get(value.node.index()) == Some(&true));
+                || op
+                    .operands()
+                    .any(|value| computed.get(value.node.index()) == Some(&true));
             if is_computed {
                 *computed.get_mut(node.index())? = true;
             }
@@ -330,7 +332,8 @@ impl Stream {
                 match op.op_type() {
                     "softmax" => has_softmax = true,
                     "matmul" | "einsum" => {
-                        has_product |= operands(op).filter(|value| is_computed(*value)).count() > 1;
+                        has_product |=
+                            op.operands().filter(|value| is_computed(*value)).count() > 1;
                     }
                     "scaled_dot_product_attention" | "read_state" => mixes = true,
                     _ => {}
@@ -338,7 +341,7 @@ impl Stream {
                 if !TRANSPARENT.contains(&op.op_type()) {
                     types.push(op.op_type());
                 }
-                pending.extend(operands(op));
+                pending.extend(op.operands());
             }
             types.sort_unstable();
             mixes |= has_softmax && has_product;
@@ -346,18 +349,6 @@ impl Stream {
         }
         Some(branches)
     }
-}
-
-/// The values that an operation reads, but for those of its blocks.
-fn operands(op: &Operation) -> impl Iterator<Item = ValueId> + '_ {
-    let bindings = op
-        .arguments()
-        .iter()
-        .flat_map(|argument| &argument.bindings);
-    bindings.filter_map(|binding| match binding {
-        Binding::Value(value) => Some(*value),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

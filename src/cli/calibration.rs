@@ -11,6 +11,7 @@ use super::args::PrecisionArg;
 use super::output::Output;
 use super::verify::{calls_of, given};
 use super::{evaluating, explain};
+use crate::eval::Runner;
 use crate::eval::ranges::Ranges;
 use crate::pass::{Calibration, Needs, Pipeline, Step};
 use crate::preflight::{Report, Sample, Subject, measure};
@@ -53,7 +54,8 @@ impl Source<'_> {
             return Ok(Arc::new(calibration));
         }
         for function in self.functions() {
-            let samples = self.samples(function.as_deref(), output)?;
+            let runner = self.runner(function.as_deref())?;
+            let samples = self.samples(&runner, output)?;
             let calls: Vec<_> = samples.into_iter().map(|sample| sample.calls).collect();
             if measures {
                 let subject = Subject {
@@ -68,18 +70,11 @@ impl Source<'_> {
                 bar.finish_and_clear();
                 calibration.ranges.extend(measured);
             }
-            let name = self.name_of(function.as_deref())?;
-            calibration.samples.insert(name, calls);
+            if let Some(stage) = runner.stages().first() {
+                calibration.samples.insert(stage.function.clone(), calls);
+            }
         }
         Ok(Arc::new(calibration))
-    }
-
-    /// The name of a function that may be the one that the description names.
-    fn name_of(&self, function: Option<&str>) -> anyhow::Result<String> {
-        let options = evaluating::options(PrecisionArg::Fp32, self.seed);
-        let runner = evaluating::runner(self.file, function, &options)?;
-        let stage = runner.stages().first();
-        Ok(stage.map_or_else(String::new, |stage| stage.function.clone()))
     }
 
     /// The functions that are measured, `None` being the one that the description names: all, but
@@ -96,25 +91,29 @@ impl Source<'_> {
         }
     }
 
-    /// The inputs: one sample for each file, or some that are made up.
+    /// A runner of a function in fp32.
+    pub(super) fn runner(&self, function: Option<&str>) -> anyhow::Result<Runner<'_>> {
+        let options = evaluating::options(PrecisionArg::Fp32, self.seed);
+        evaluating::runner(self.file, function, &options)
+    }
+
+    /// The inputs of what a runner runs: one sample for each file, or some that are made up.
     pub(super) fn samples(
         &self,
-        function: Option<&str>,
+        runner: &Runner<'_>,
         output: &Output,
     ) -> anyhow::Result<Vec<Sample>> {
-        let options = evaluating::options(PrecisionArg::Fp32, self.seed);
-        let runner = evaluating::runner(self.file, function, &options)?;
         if !self.inputs.is_empty() {
             let sample = |path: &PathBuf| {
                 Ok(Sample {
                     source: path.display().to_string(),
-                    calls: given(path, &runner, output)?,
+                    calls: given(path, runner, output)?,
                 })
             };
             return self.inputs.iter().map(sample).collect();
         }
-        let plan = evaluating::plan(&runner, self.file, output)?;
-        let calls = calls_of(&runner);
+        let plan = evaluating::plan(runner, self.file, output)?;
+        let calls = calls_of(runner);
         (0..SAMPLES)
             .map(|sample| {
                 let inputs = (0..calls).map(|call| plan.inputs(self.seed, sample, call));

@@ -32,7 +32,7 @@ pub(super) fn run(args: &PreflightArgs, output: &Output) -> anyhow::Result<ExitC
         },
         path: args.model.display().to_string(),
         fingerprint: file.fingerprint(),
-        samples: source.samples(args.function.as_deref(), output)?,
+        samples: source.samples(&source.runner(args.function.as_deref())?, output)?,
         sweep: args.sweep,
     };
     let calls: usize = preflight.samples.iter().map(|s| s.calls.len()).sum();

@@ -144,6 +144,16 @@ impl Operation {
         }
     }
 
+    /// The values that it reads, but for those that its blocks capture.
+    pub fn operands(&self) -> impl Iterator<Item = ValueId> + '_ {
+        let arguments = self.arguments.iter();
+        let bindings = arguments.flat_map(|argument| &argument.bindings);
+        bindings.filter_map(|binding| match binding {
+            Binding::Value(value) => Some(*value),
+            _ => None,
+        })
+    }
+
     /// The results.
     pub fn results(&self) -> &[NamedType] {
         &self.results

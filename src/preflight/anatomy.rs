@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::attention;
 use crate::analysis::norm::{self, Found};
 use crate::analysis::residual::{self, Stream};
-use crate::ir::{Binding, Body, NodeId, Operation, ValueId};
+use crate::ir::{Binding, Body, NodeId, ValueId};
 use crate::ops::Opset;
 use crate::pass::{Blobs, Block};
 
@@ -150,7 +150,8 @@ impl Anatomy {
                 };
                 self.add(&inner, &inside);
             }
-            let operands: Vec<String> = read_by(op)
+            let operands: Vec<String> = op
+                .operands()
                 .map(|value| block.graph.name(value).to_owned())
                 .collect();
             for result in op.results() {
@@ -170,18 +171,6 @@ impl Anatomy {
         let makes = |layer: &Layer| layer.values.iter().any(|own| own == value);
         self.layers.iter().position(makes)
     }
-}
-
-/// The values that an operation reads.
-fn read_by(op: &Operation) -> impl Iterator<Item = ValueId> + '_ {
-    let bindings = op
-        .arguments()
-        .iter()
-        .flat_map(|argument| &argument.bindings);
-    bindings.filter_map(|binding| match binding {
-        Binding::Value(value) => Some(*value),
-        _ => None,
-    })
 }
 
 /// What the operations of a block are there for.
@@ -267,7 +256,7 @@ impl Roles {
                     }
                     let Some(op) = block.op(node) else { continue };
                     self.layers.insert(node, index);
-                    pending.extend(read_by(op).map(|value| value.node));
+                    pending.extend(op.operands().map(|value| value.node));
                 }
             }
         }

@@ -18,6 +18,7 @@ mod numbers;
 mod optimizing;
 mod orion;
 mod placement;
+mod preflight_classes;
 mod preflighting;
 mod printing;
 mod readme;

@@ -15,9 +15,10 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::attention::{Attention, Chain, Factor, Step};
+use crate::analysis::slicing::{Slicing, ints};
 use crate::ir::{
-    Binding, Content, DType, Dim, Immediate, NewBlob, NodeId, Operation, TensorData, TensorType,
-    Value, ValueId, ValueType,
+    Binding, Content, DType, Immediate, NewBlob, NodeId, Operation, TensorData, TensorType, Value,
+    ValueId, ValueType,
 };
 use crate::pass::{Block, Edit, EditError, Missed};
 
@@ -31,7 +32,7 @@ pub(super) struct Plan {
     casts: Vec<Binding>,
     last: Copy,
     /// What has one part for each block.
-    sources: Vec<Source>,
+    sources: Vec<Slicing>,
     /// Of the softmax, and of the result.
     types: [DType; 2],
 }
@@ -52,12 +53,6 @@ enum Operand {
     Previous,
     /// A shape with this block's number of keys at the end.
     Shape(Vec<u64>),
-}
-
-struct Source {
-    binding: Binding,
-    dims: Vec<Dim>,
-    axis: usize,
 }
 
 /// A block that is written.
@@ -354,43 +349,11 @@ impl Copy {
     }
 }
 
-impl Source {
-    fn part(
-        &self,
-        edit: &mut Edit<'_>,
-        x: &Binding,
-        begin: u64,
-        end: u64,
-    ) -> Result<Binding, EditError> {
-        let mut begins = vec![0; self.dims.len()];
-        let sizes = self.dims.iter().map(|dim| dim.size().unwrap_or(0));
-        let mut ends: Vec<u64> = sizes.collect();
-        if let (Some(b), Some(e)) = (begins.get_mut(self.axis), ends.get_mut(self.axis)) {
-            (*b, *e) = (begin, end);
-        }
-        let (begins, ends) = (ints(edit, &begins), ints(edit, &ends));
-        let mut arguments = vec![("x", x.clone()), ("begin", begins), ("end", ends)];
-        // An axis of unknown size is taken to its end.
-        let open: Vec<bool> = self.dims.iter().map(|dim| dim.size().is_none()).collect();
-        if open.contains(&true) {
-            let ty = TensorType::fixed(DType::Bool, &[open.len() as u64]);
-            let mask = edit.constant(Value::tensor(ty, TensorData::Bools(open)));
-            arguments.push(("end_mask", mask));
-        }
-        Ok(Binding::Value(edit.op("slice_by_index", &arguments)?))
-    }
-}
-
-fn ints(edit: &mut Edit<'_>, values: &[u64]) -> Binding {
-    let values: Vec<i32> = values.iter().map(|value| *value as i32).collect();
-    edit.constant(Value::int32s(&values))
-}
-
 /// Finds out what each block is made of.
 struct Planner<'a, 'b> {
     block: &'a Block<'b>,
     keys: u64,
-    sources: Vec<Source>,
+    sources: Vec<Slicing>,
 }
 
 impl Planner<'_, '_> {
@@ -426,7 +389,7 @@ impl Planner<'_, '_> {
             .iter()
             .position(|source| source.binding == *binding && source.axis == axis);
         let index = known.unwrap_or_else(|| {
-            self.sources.push(Source {
+            self.sources.push(Slicing {
                 binding: binding.clone(),
                 dims: ty.dims.clone(),
                 axis,

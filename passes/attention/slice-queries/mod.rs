@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::attention::{self, Attention, Factor, Step};
-use crate::ir::{Binding, DType, Dim, NodeId, Operation, TensorData, TensorType, Value, ValueId};
+use crate::analysis::slicing::{Slicing, ints};
+use crate::ir::{Binding, NodeId, Operation, TensorType, Value, ValueId};
 use crate::ops::Opset;
 use crate::pass::options::{self, OptionError, OptionMap};
 use crate::pass::{
@@ -198,7 +199,7 @@ struct Plan {
     /// The operations of one part, in order.
     operations: Vec<Copy>,
     /// What has one row for each query, and of which each part takes its rows.
-    sources: Vec<Source>,
+    sources: Vec<Slicing>,
     /// The axis of the queries in the result.
     axis: i64,
 }
@@ -219,12 +220,6 @@ enum Operand {
     Previous,
     /// A shape with this part's number of rows at one place.
     Shape { dims: Vec<u64>, axis: usize },
-}
-
-struct Source {
-    binding: Binding,
-    dims: Vec<Dim>,
-    axis: usize,
 }
 
 impl Plan {
@@ -301,7 +296,7 @@ impl Plan {
     ) -> Result<ValueId, EditError> {
         let mut rows = Vec::with_capacity(self.sources.len());
         for (source, x) in self.sources.iter().zip(whole) {
-            rows.push(source.rows(edit, x, begin, end)?);
+            rows.push(source.part(edit, x, begin, end)?);
         }
         let mut previous = None;
         for operation in &self.operations {
@@ -333,42 +328,12 @@ impl Plan {
     }
 }
 
-impl Source {
-    fn rows(
-        &self,
-        edit: &mut Edit<'_>,
-        x: &Binding,
-        begin: u64,
-        end: u64,
-    ) -> Result<Binding, EditError> {
-        let mut begins = vec![0; self.dims.len()];
-        let mut ends: Vec<u64> = self
-            .dims
-            .iter()
-            .map(|dim| dim.size().unwrap_or(0))
-            .collect();
-        if let (Some(b), Some(e)) = (begins.get_mut(self.axis), ends.get_mut(self.axis)) {
-            (*b, *e) = (begin, end);
-        }
-        let (begins, ends) = (ints(edit, &begins), ints(edit, &ends));
-        let mut arguments = vec![("x", x.clone()), ("begin", begins), ("end", ends)];
-        // An axis of unknown size is taken to its end.
-        let open: Vec<bool> = self.dims.iter().map(|dim| dim.size().is_none()).collect();
-        if open.contains(&true) {
-            let ty = TensorType::fixed(DType::Bool, &[open.len() as u64]);
-            let mask = edit.constant(Value::tensor(ty, TensorData::Bools(open)));
-            arguments.push(("end_mask", mask));
-        }
-        Ok(Binding::Value(edit.op("slice_by_index", &arguments)?))
-    }
-}
-
 /// Finds out what each part is made of.
 struct Planner<'a> {
     block: Block<'a>,
     length: u64,
     operations: Vec<Copy>,
-    sources: Vec<Source>,
+    sources: Vec<Slicing>,
 }
 
 impl<'a> Planner<'a> {
@@ -480,7 +445,7 @@ impl<'a> Planner<'a> {
             .iter()
             .position(|source| source.binding == *binding && source.axis == axis);
         let index = known.unwrap_or_else(|| {
-            self.sources.push(Source {
+            self.sources.push(Slicing {
                 binding: binding.clone(),
                 dims: ty.dims.clone(),
                 axis,
@@ -522,9 +487,4 @@ fn axis_of(ty: &TensorType, from_end: usize) -> Option<usize> {
 
 fn int(edit: &mut Edit<'_>, value: i64) -> Binding {
     edit.constant(Value::int32(value as i32))
-}
-
-fn ints(edit: &mut Edit<'_>, values: &[u64]) -> Binding {
-    let values: Vec<i32> = values.iter().map(|value| *value as i32).collect();
-    edit.constant(Value::int32s(&values))
 }

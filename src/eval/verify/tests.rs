@@ -1,4 +1,5 @@
 use super::*;
+use crate::ir::DType;
 
 fn tally(a: &[f64], b: &[f64], criterion: Criterion) -> Difference {
     let floats = |values: &[f64]| {
